@@ -55,10 +55,10 @@ def time_sweeps(group: Any, name: str, states: int) -> dict[str, Any]:
     kernels, plan = run.kernels, plan_exchange(problem.successor, layout, group.local_devices)
     device_plan = kernels.place_plan(plan)
     successor, R = kernels.replicate(problem.successor), kernels.replicate(problem.reward)
-    seconds = []
+    seconds, cost = [], kernels.place_cost(None)
     for _ in range(SWEEPS + 1):
         start = time.perf_counter()
-        run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R)
+        run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R, cost)
         run.buffer, run.d, _ = kernels.finish_sweep(
             run.d, run.buffer, locate=False, checkpoint_due=False
         )

@@ -6,7 +6,7 @@ PRISM source with all labels, and written to FOLDER in the explicit formats of P
 `name.trew.txt`) and of Storm (`name.storm.tra`, `name.storm.lab`). Prints JSON: per model the
 numbers of states and transitions, the classes of strong bisimulation without and with choice
 labels, and with rewards, and the least CPU seconds of five runs to import the explicit files and to
-minimise.
+minimise. CTMCs are written as embedded chains, see `write_embedded_chain`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,24 @@ MODELS = {
     "die_selection": "mdp/die_selection.nm",
     "scheduler": "mdp/scheduler_generation.nm",
     "multiobjective": "mdp/multiobjective1.nm",
+    "deadlocks": "mdp/SmallPrismTest2.nm",
+    "unlabelled": "mdp/SmallPrismTest.nm",
 }
+EMBEDDED = {"embedded2": "ctmc/embedded2.sm"}
+"""CTMCs: their embedded chains are written, with the mean time in a state as its reward."""
 RUNS = 5
 
 
-def build(path: Path, *, choice_labels: bool = False, rewards: bool = False) -> Any:
-    """Build a sparse model with all labels from PRISM source."""
+def build(
+    path: Path, *, choice_labels: bool = False, rewards: bool = False, rates: bool = False
+) -> Any:
+    """Build a sparse model with all labels from PRISM source; with `rates`, a CTMC."""
     options = stormpy.BuilderOptions()
     options.set_build_all_labels(True)
     options.set_build_choice_labels(choice_labels)
     options.set_build_all_reward_models(rewards)
-    return stormpy.build_model(stormpy.parse_prism_program(str(path)), options=options)
+    program = stormpy.parse_prism_program(str(path), prism_compatibility=rates)
+    return stormpy.build_model(program, options=options)
 
 
 def minimise(model: Any, *, rewards: bool = False) -> Any:
@@ -118,6 +125,30 @@ def write_rewards(model: Any, path: Path) -> None:
         path.with_suffix(".trew.txt").write_text(text + "\n")
 
 
+def write_embedded_chain(model: Any, path: Path) -> None:
+    """Write the embedded chain of a CTMC, and the mean times 1 / E(s) as state rewards.
+
+    States of the chain with these rewards are bisimilar iff those of the CTMC are.
+    """
+    lines, rewards = [], []
+    for state in model.states:
+        [action] = state.actions
+        entries = [(entry.column, entry.value) for entry in action.transitions]
+        total = sum(rate for _, rate in entries)
+        lines += [f"{state.id} {column} {rate / total!r}" for column, rate in entries]
+        rewards.append(f"{state.id} {1 / total!r}")
+    text = "\n".join([f"{model.nr_states} {len(lines)}", *lines])
+    path.with_suffix(".tra").write_text(text + "\n")
+    text = "\n".join([f"{model.nr_states} {len(rewards)}", *rewards])
+    path.with_suffix(".srew.txt").write_text(text + "\n")
+    names = sorted(model.labeling.get_labels())
+    masks = [model.labeling.get_states(name) for name in names]
+    held = [[i for i, mask in enumerate(masks) if mask.get(s)] for s in range(model.nr_states)]
+    numbered = " ".join(f'{i}="{name}"' for i, name in enumerate(names))
+    rows = [f"{s}: {' '.join(map(str, row))}" for s, row in enumerate(held) if row]
+    path.with_suffix(".lab").write_text("\n".join([numbered, *rows]) + "\n")
+
+
 def measure(work: Callable[..., Any], *arguments: Any) -> float:
     """Return the least CPU seconds of some runs."""
     seconds = []
@@ -152,6 +183,16 @@ def main() -> None:
             "reward_classes": reward_classes,
             "import": measure(stormpy.build_model_from_explicit, *files),
             "minimise": measure(minimise, plain),
+        }
+    for name, source in EMBEDDED.items():
+        model = build(sources / source, rates=True)
+        write_embedded_chain(model, folder / name)
+        found[name] = {
+            "embedded": True,
+            "states": int(model.nr_states),
+            "transitions": int(model.nr_transitions),
+            "labels": sorted(set(model.labeling.get_labels()) - {"init"}),
+            "classes": int(minimise(model).nr_states),
         }
     print(json.dumps(found))
 

@@ -33,6 +33,10 @@ MODULES = ("exact", "mdp", "planning.py", "relation", "sampled", "implicit_mdp.p
 ADDITIONAL_TESTS = {
     "_transport": ("exact/test_stochastic.py", "exact/test_rounding_terms.py"),
     "exact": ("exact/test_rounding_terms.py",),
+    "exact/undiscounted_solver": (
+        "exact/test_undiscounted.py",
+        "exact/test_undiscounted_mdp.py",
+    ),
     "implicit_mdp": ("exact/test_query.py", "exact/test_query_errors.py"),
     "mdp": ("test_planning.py", "relation/test_quotient.py"),
     "planning": ("exact/test_rounding_terms.py",),

@@ -22,6 +22,13 @@ from numpy.typing import NDArray
 
 from bisimetric._rounding import UNIT
 
+NO_ALLOCATION: dict[str, Any] = {"cache": True, "_nrt": False}
+"""Options of kernels that allocate nothing: compiled without reference counts.
+
+Otherwise Numba counts references to every array of a record at every call, with atomic operations
+that threads compete for, and policy iteration over couplings takes two to four times as long
+(`benchmarks/structured_chains.py`).
+"""
 REDUCED_COST_TOLERANCE = 64 * UNIT
 """A reduced cost above minus this fraction of the largest cost counts as not negative."""
 PRICING_BLOCK = 256
@@ -234,7 +241,7 @@ def gather_costs(workspace, costs, n, m):
     return largest
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _link_children(workspace, n, m):
     """Set children and depths of the tree, whose ORDER is known."""
     ints = workspace.ints
@@ -247,7 +254,7 @@ def _link_children(workspace, n, m):
         _attach_child(ints, ints[PARENT, v], v)
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _compute_potentials(workspace, n, m):
     """Compute potentials with reduced cost 0 on the tree, whose ORDER is known."""
     ints, reals, cost = workspace.ints, workspace.reals, workspace.cost
@@ -258,7 +265,7 @@ def _compute_potentials(workspace, n, m):
         reals[POTENTIAL, v] = cost[_index_cell(v, u, n, m)] - reals[POTENTIAL, u]
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def optimise_tree(workspace, n, m, largest):
     """Pivot from a tree with flows to an optimal one; return least reduced cost, largest potential.
 
@@ -325,7 +332,7 @@ def _index_cell(v, u, n, m):
     return v * m + u - n if v < n else u * m + v - n
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _pivot(workspace, n, m, i, j, reduced):
     """Enter the edge between row node i and column node j; return the flow that it takes over."""
     ints, reals = workspace.ints, workspace.reals
@@ -366,7 +373,7 @@ def _pivot(workspace, n, m, i, j, reduced):
     return amount
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _shift_potentials(workspace, n, top, shift):
     """Add `shift` to the rows below `top`, subtract it from the columns, and update the depths."""
     ints, reals = workspace.ints, workspace.reals

@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bisimetric import Distance, Transitions, datasets, exact, relation, sampled, uses, worlds
+from bisimetric import (
+    Distance,
+    Transitions,
+    datasets,
+    exact,
+    relation,
+    sampled,
+    uses,
+    worlds,
+)
 from bisimetric.cli._main import COMMANDS, TEXT_ONLY
 from bisimetric.exact import sharded
 from bisimetric.learned import LearnedDistance
@@ -93,6 +102,12 @@ def check_recorded(found: Found) -> None:
     assert found["largest"]["distance"] == d.values.max()
     assert found["error"]["bound"] == d.error
     assert found["steps"] == {"recorded": len(data), "left_out": d.metadata["left_out"]}
+
+
+def check_undiscounted(found: Found) -> None:
+    d = exact.undiscounted(worlds.load("coins.tra", observe="heads"))
+    assert found["error"]["bound"] == pytest.approx(d.error, rel=1e-6)
+    assert (found["largest"]["distance"], found["classes"]) == (1, 3)
 
 
 def check_aggregate(found: Found) -> None:
@@ -206,6 +221,9 @@ CASES = {
         check_recorded,
     ),
     "exact reduced-mico": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.reduced_mico)),
+    "exact undiscounted": Case(
+        ("coins.tra", "--set", "observe=heads"), f"{MATRIX} classes", check_undiscounted
+    ),
     "relation bisimulation": Case(GIVEN, "classes labels", same_labels(relation.bisimulation)),
     "relation on-policy": Case(
         GIVEN, "classes labels", same_labels(lambda mdp: relation.on_policy(mdp, mdp.policy))
@@ -321,6 +339,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = np.full(16, 2)
     episodes = datasets.rollout("FrozenLake-v1", right, steps=150, seed=0, is_slippery=False)
     episodes.save(tmp_path / "episodes.npz")
+    (tmp_path / "coins.tra").write_text("3 5\n0 0 0.5\n0 2 0.5\n1 1 0.4\n1 2 0.6\n2 2 1\n")
+    (tmp_path / "coins.lab").write_text('0="heads"\n2: 0\n')
+    (tmp_path / "coins.sta").write_text("(coin)\n0:(0)\n1:(1)\n2:(2)\n")
     exact.bisimulation(data.to_mdp(unseen="missing")).save(tmp_path / "lake.npz")
     monkeypatch.setattr(algorithms, "ALGORITHMS", TINY)
 

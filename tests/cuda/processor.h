@@ -28,6 +28,7 @@ static float __double2float_rd(double value) {
     return near > value ? std::nextafterf(near, -INFINITY) : near;
 }
 static float __fmaf_rd(float a, float b, float c) { return __double2float_rd(double(a) * b + c); }
+static double __dadd_rd(double a, double b) { return a + b; }
 static double __fma_rd(double a, double b, double c) { return std::fma(a, b, c); }
 using std::fabs, std::fma, std::fmax;
 

@@ -180,6 +180,23 @@ def test_equal_observations_are_bisimilar_as_equal_labels_are() -> None:
         np.testing.assert_array_equal(d.values <= d.error, classes[:, None] == classes)
 
 
+@both
+def test_zero_classes_are_the_relation_of_a_gap(deterministic: bool) -> None:
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        mdp = random_mdp(rng, deterministic=deterministic, choices=seed % 2 == 0)
+        states, actions = mdp.R.shape
+        structures = rng.integers(2, size=(2, states, actions))
+        for gap in (metric(rng, states), gaps.rewards(structures)):
+            for compute, relate, lax in (
+                (exact.bisimulation, relation.bisimulation, False),
+                (exact.lax, relation.lax, True),
+            ):
+                d = compute(mdp, gap=gap)
+                classes = relate(mdp.replace(R=gaps.zero_classes(mdp, gap, lax=lax)))
+                np.testing.assert_array_equal(d.values <= d.error, classes[:, None] == classes)
+
+
 TWO = MDP([[[0.5, 0.5]], [[0, 1]]], [[0], [1]], discount=0.5)
 GAP = np.array([[0.0, 1.0], [1.0, 0.0]])
 
@@ -229,7 +246,7 @@ def test_the_triangle_inequality_is_needed_for_couplings() -> None:
     [
         ({"samples": 3}, "gap and samples do not go together"),
         ({"reward_tol": 0.1}, "gap and reward_tol do not go together"),
-        ({"device": "gpu"}, "gap and device do not go together"),
+        ({"device": "gpu"}, "device='gpu' is for deterministic MDPs"),
     ],
 )
 def test_options_that_gaps_do_not_support(options: Any, message: str) -> None:

@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 TRACKED = sorted(
     [
         *(ROOT / "docs" / "reports" / "gridworld").glob("*.safetensors"),
-        *(ROOT / "atari" / "src" / "bisimetric_atari" / "paper" / "metrics").glob("*.safetensors"),
+        *(ROOT / "atari/src/bisimetric_atari/paper/metrics/castro2020").glob("*.safetensors"),
     ]
 )
 

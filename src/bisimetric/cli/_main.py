@@ -66,6 +66,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("exact", "mico"): exact.mico,
     ("exact", "recorded"): exact.recorded,
     ("exact", "reduced-mico"): exact.reduced_mico,
+    ("exact", "undiscounted"): exact.undiscounted,
     ("relation", "bisimulation"): relation.bisimulation,
     ("relation", "on-policy"): relation.on_policy,
     ("relation", "lax"): relation.lax,

@@ -42,6 +42,7 @@ DiscountArg = Annotated[float, arg(aliases=["--gamma"], metavar="G")]
 PairsArg = Annotated[
     tuple[tuple[str, str], ...], UseAppendAction, arg(metavar="STATE STATE", help_behavior_hint="")
 ]
+NormalisedTolArg = Annotated[float | None, arg(metavar="T", help_behavior_hint="")]
 DeviceArg = Annotated[
     Literal["cpu", "gpu"] | None,
     arg(metavar="{cpu,gpu}", help_behavior_hint="(default: gpu where there is one)"),
@@ -118,8 +119,15 @@ class AccuracyOptions:
         arg(metavar="T", help_behavior_hint="(default: 1e-6; float32: the rounding bound)"),
     ] = None
     """proven bound on the error of each distance"""
+    normalised_tol: NormalisedTolArg = None
+    """in place of --tol: bound on the error of (1 - discount) * d, for discounts near 1"""
     dtype: Literal["float64", "float32"] = "float64"
     """type of the matrix entries; float32 takes half the memory"""
+
+    @property
+    def tolerance(self) -> dict[str, Any]:
+        """The arguments of a distance that bound its error."""
+        return {"tol": self.tol, "normalised_tol": self.normalised_tol}
 
 
 @dataclasses.dataclass(frozen=True)

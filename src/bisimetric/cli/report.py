@@ -28,6 +28,7 @@ TITLES = {
     "lax": "d_lax, the lax bisimulation distance",
     "mico": "MICo, the distance of independent couplings",
     "reduced_mico": "reduced MICo, MICo less the mean of its self-distances",
+    "undiscounted": "the undiscounted bisimulation distance, from 0 to 1",
 }
 MAX_LISTED_CLASSES = 40
 MAX_LISTED_STATES = 12
@@ -307,7 +308,7 @@ def suggest_commands(distance: Distance, output: Path | None, program: str) -> I
     else:
         s, t = map(distance.mdp.state_name, find_farthest_pair(distance))
         command = ["explain", str(output), s, t]
-        if distance.kind == "reduced_mico":
+        if distance.kind in ("reduced_mico", "undiscounted"):
             command = ["show", str(output)]
         yield Fact("next", shlex.join([program, *command]))
 

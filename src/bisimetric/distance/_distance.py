@@ -19,7 +19,7 @@ from bisimetric.distance.explanation import Explanation, Proof
 from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 
-Kind = Literal["bisimulation", "on_policy", "lax", "mico", "reduced_mico"]
+Kind = Literal["bisimulation", "on_policy", "lax", "mico", "reduced_mico", "undiscounted"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Distance:
         values: (S, S), symmetric, zero on the diagonal (except for "mico"), read-only. The matrix
             of a sharded distance stays on disk and is read row by row.
         error: a proven bound on the largest error of any entry.
-        kind: "bisimulation", "on_policy", "lax", "mico" or "reduced_mico".
+        kind: "bisimulation", "on_policy", "lax", "mico", "reduced_mico" or "undiscounted".
         mdp: the MDP whose states are compared; from incomplete data, its observed part, where only
             the observed actions are available.
         policy: the policy of an on-policy or MICo distance, otherwise None.
@@ -152,7 +152,8 @@ class Distance:
         """Return an interval that provably contains the true distance, rounding included.
 
         It is d(s, t) -/+ `error`. With a coverage, the lower end is d(s, t) minus its rounding
-        bound, and the upper end is infinite where the pair is not determined.
+        bound, and the upper end is infinite where the pair is not determined. Undiscounted
+        distances are in [0, 1], and those that are 0 or 1 are exact.
 
         Args:
             s: id or name of a state, or an array of them.
@@ -177,6 +178,10 @@ class Distance:
         lower, upper = np.maximum(_add_outward(values, -below), 0.0), _add_outward(values, above)
         if self.kind != "mico":
             lower, upper = (np.where(i == j, 0.0, end) for end in (lower, upper))
+        if self.kind == "undiscounted":
+            decided = (values == 0) | (values == 1)
+            lower, upper = (np.where(decided, values, end) for end in (lower, upper))
+            upper = np.minimum(upper, 1.0)
         return (lower, upper) if values.ndim else (float(lower), float(upper))
 
     def table(self, states: ArrayLike | None = None, others: ArrayLike | None = None) -> Any:
@@ -249,8 +254,8 @@ class Distance:
 
     @property
     def bounds_values(self) -> bool:
-        """Whether d(s, t) bounds differences of values: not reduced MICo, nor with a `gap`."""
-        return self.kind != "reduced_mico" and "gap" not in self.metadata
+        """Whether d(s, t) bounds values: not reduced MICo, undiscounted, nor with a `gap`."""
+        return self.kind not in ("reduced_mico", "undiscounted") and "gap" not in self.metadata
 
     def explain(self, s: int | str, t: int | str) -> Explanation:
         """Return the steps, reward gaps and couplings that add up to d(s, t).
@@ -263,14 +268,20 @@ class Distance:
             An `Explanation`; `print` shows it as text.
 
         Raises:
-            InputError: if the MDP has no such state, for reduced MICo, which no such sum makes, or
-                for a distance with a `gap` other than that of the rewards.
+            InputError: if the MDP has no such state, for reduced MICo and undiscounted distances,
+                which no such sum makes, or for a distance with a `gap` other than that of the
+                rewards.
         """
         pair = (self.mdp.state(s), self.mdp.state(t))
         if self.kind == "reduced_mico":
             raise InputError(
                 "Distance.explain: reduced MICo is a difference of MICo distances and has no steps "
                 "of its own; explain exact.mico."
+            )
+        if self.kind == "undiscounted":
+            raise InputError(
+                "Distance.explain: an undiscounted distance is a probability and no sum of reward "
+                "gaps; explain exact.bisimulation."
             )
         if "gap" in self.metadata:
             raise InputError(

@@ -25,9 +25,9 @@ def are_bisimilar(choices: PairChoices, pair: tuple[int, int]) -> bool:
     """Return whether a bisimulation relation that contains the pair is found.
 
     The relation is the closure of the pair under successors at distance 0 in the matrix (Hopcroft &
-    Karp 1971). Every pair in it is then verified: equal rewards, and equal probabilities of all
-    classes, as rational numbers. So True is a proof, whatever the error of the matrix. For d_lax
-    actions are matched freely.
+    Karp 1971). Every pair in it is then verified: equal labels, observations and rewards, and equal
+    probabilities of all classes, as rational numbers. So True is a proof, whatever the error of the
+    matrix. For d_lax actions are matched freely.
     """
     mdp, stochastic = choices.mdp, not choices.mdp.is_deterministic
     if choices.known is not None or (choices.kind == "mico" and stochastic):
@@ -65,12 +65,14 @@ class _UnionFind:
 
 
 def _is_consistent(choices: PairChoices, classes: _UnionFind, s: int, t: int) -> bool:
-    """Whether labels agree, and each action of either state has an equal one of the other."""
+    """Whether labels and observations agree, and each action of either state has an equal one."""
     mdp = choices.mdp
     of_s = of_t = np.ones(mdp.num_actions, np.bool_)
     if mdp.available is not None:
         of_s, of_t = mdp.available[s], mdp.available[t]
     if choices.are_incomparable((s, t)):
+        return False
+    if mdp.ground_distance is not None and mdp.ground_distance(s, t) > 0:
         return False
     equal = choices.get_compared_actions((s, t)) & (mdp.R[s][:, None] == mdp.R[t])
     for a, b in np.argwhere(equal).tolist():

@@ -16,7 +16,7 @@ class StateDistance(Protocol):
     """A distance between states: `Distance` (a matrix) or `learned.LearnedDistance` (a network).
 
     Attributes:
-        kind: "bisimulation", "on_policy", "lax", "mico" or "reduced_mico".
+        kind: "bisimulation", "on_policy", "lax", "mico", "reduced_mico" or "undiscounted".
         mdp: the MDP whose states are compared, or None where only observations are known.
         names: one name per state, or None.
         metadata: how the distance was computed.

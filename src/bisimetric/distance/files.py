@@ -80,6 +80,8 @@ def _collect_arrays(distance: Distance) -> dict[str, Any]:
         "labels": None if mdp.labels is None else tuple(mdp.labels) or None,
         "label_masks": np.array(list(mdp.labels.values())) if mdp.labels else None,
         "choice_labels": mdp.choice_labels,
+        "observations": mdp.observations,
+        "ground_distance": None if mdp.ground_distance is None else mdp.ground_distance.encode(),
         "is_empirical": mdp.is_empirical or None,
         "policy": distance.policy,
     }
@@ -199,6 +201,8 @@ def _build_mdp(found: dict[str, NDArray[Any]], discount: float) -> MDP:
         available=found.get("available"),
         labels=_build_labels(found, states),
         choice_labels=found["choice_labels"].tolist() if "choice_labels" in found else None,
+        observations=found.get("observations"),
+        ground_distance=_build_ground_distance(found),
         is_empirical=bool(found.get("is_empirical", False)),
     )
 
@@ -210,6 +214,12 @@ def _build_labels(found: dict[str, NDArray[Any]], states: int) -> StateLabels | 
     if masks.shape != (len(found["labels"]), states) or masks.dtype != np.bool_:
         raise ValueError(f"its label_masks are {masks.dtype} of shape {masks.shape}")
     return StateLabels(dict(zip(found["labels"].tolist(), masks, strict=True)), states)
+
+
+def _build_ground_distance(found: dict[str, NDArray[Any]]) -> str | NDArray[Any] | None:
+    """Return the name of a ground distance, or its matrix."""
+    array = found.get("ground_distance")
+    return str(array) if array is not None and array.dtype.kind == "U" else array
 
 
 def _build_coverage(found: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Coverage | None:

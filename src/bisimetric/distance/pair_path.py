@@ -92,6 +92,13 @@ class PairChoices:
         return None if min(first, second) < 0 else (first, second)
 
 
+def compute_gaps(mdp: MDP, s: int, t: int) -> NDArray[np.float64]:
+    """Return |R(s, a) - R(t, b)|, plus the ground distance of observations, (A, A)."""
+    gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
+    ground = 0.0 if mdp.ground_distance is None else mdp.ground_distance(s, t)
+    return np.asarray(gaps + ground)
+
+
 def select_actions(
     backup: NDArray[np.float64], compared: NDArray[np.bool_], kind: str
 ) -> tuple[int, int]:
@@ -126,7 +133,7 @@ def follow_path(choices: PairChoices, states: tuple[int, int]) -> PairPath:
             break
         seen[pair] = len(steps)
         s, t = pair
-        gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
+        gaps = compute_gaps(mdp, s, t)
         successor_values = values[np.ix_(mdp.next_state[s], mdp.next_state[t])]
         backup = gaps + mdp.discount * successor_values
         a, b = select_actions(backup, choices.get_compared_actions(pair), choices.kind)
@@ -204,7 +211,7 @@ def _compute_backup(
     """Return the actions that attain F(d)(s, t), their reward gap and their coupling."""
     mdp, values, kind = choices.mdp, choices.values, choices.kind
     s, t = pair
-    gaps = np.abs(mdp.R[s][:, None] - mdp.R[t][None, :])
+    gaps = compute_gaps(mdp, s, t)
     compared = choices.get_compared_actions(pair)
     backup = np.zeros(gaps.shape)
     found: dict[tuple[int, int], Coupling] = {}

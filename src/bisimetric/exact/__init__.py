@@ -7,6 +7,7 @@ from bisimetric.exact._potential import Potential, potential
 from bisimetric.exact._query import QueryResult, query
 from bisimetric.exact._recorded import recorded
 from bisimetric.exact._reduced_mico import reduced_mico
+from bisimetric.exact._undiscounted import undiscounted
 from bisimetric.exact.api import bisimulation, lax, on_policy
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "recorded",
     "reduced_mico",
     "sharded",
+    "undiscounted",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from bisimetric.exact._request import (
     require_matrix_memory,
 )
 from bisimetric.exact.deterministic import doubling, gap_iteration
+from bisimetric.exact.deterministic.problem import DeterministicProblem, build_problem
 from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.stochastic import policy_iteration
 from bisimetric.mdp import MDP, InducedChain, compute_comparison_classes
+
+DeterministicSolve = Callable[[DeterministicProblem], SolverResult]
 
 ROW_BLOCK = 256
 """Rows of states that a gap function is evaluated for at once."""
@@ -38,61 +42,106 @@ def solve_with_gap(
     *,
     chain: InducedChain | None = None,
     policy: NDArray[Any] | None = None,
+    gpu_solve: DeterministicSolve | None = None,
 ) -> Distance:
     """Compute the requested distance of `mdp`, or of a `chain`, with another gap.
 
     F(d) = max_a gap + discount * W1(d) is a contraction whatever the gap, so that its residual
     proves the error. The transport keeps common mass in place, which is W1 where d is a
-    pseudometric, as it is if every gap is one. No distance exceeds D = max gap / (1 - discount).
-    States are not merged by a relation.
+    pseudometric, as it is if every gap is one. The ground distance of observations is added. No
+    distance exceeds D = max gap / (1 - discount). States are not merged by a relation.
     """
     dynamics = mdp if chain is None else chain.mdp
-    lax, discount, states = request.kind == "lax", dynamics.discount, dynamics.num_states
     table = evaluate_gap(
-        request.kind, mdp, gap, policy, check_triangles=not dynamics.is_deterministic
-    )
-    classes = compute_comparison_classes(dynamics, lax=lax)
-    diameter = bound_diameter(table, dynamics, classes)
+        f"exact.{request.kind}", request.kind, mdp, gap, policy,
+        check_triangles=not dynamics.is_deterministic,
+    )  # fmt: skip
+    table, rounding = add_ground_distance(table, mdp)
+    dynamics = dynamics.replace(R=np.zeros(dynamics.R.shape))
+    diameter = bound_diameter(table, dynamics, request.kind == "lax")
     if not diameter < float(np.finfo(request.dtype).max):
         raise InputError(
             f"exact.{request.kind}: a gap of {table.max():g} makes distances that {request.dtype} "
             "cannot hold; scale the gap down."
         )
-    tolerance = max(request.tol * (1 - discount) / 2, 8 * UNIT * diameter)
-    if chain is not None and dynamics.is_deterministic and not classes.any():
-        require_matrix_memory(request.kind, states, 3.0 * states**2 * request.dtype.itemsize)
-        solution = doubling.solve_gaps(
-            table[0, 0], dynamics.next_state[:, 0], discount, tolerance, request.dtype
-        )
-    elif dynamics.is_deterministic and not lax and dynamics.choice_labels is None:
-        require_matrix_memory(request.kind, states, gap_iteration.NUM_MATRICES * 8.0 * states**2)
-        solution = gap_iteration.solve(
-            table[:, 0],
-            dynamics.next_state,
-            dynamics.action_mask,
-            classes,
-            discount,
-            diameter,
-            tolerance,
-        )
-        solution = _round_matrix(solution, request, discount)
-    else:
-        work = policy_iteration.estimate_memory(dynamics, lax=lax)
-        require_matrix_memory(request.kind, states, work)
-        solution = policy_iteration.solve(
-            dynamics, tolerance, lax=lax, gap=table, diameter_bound=diameter
-        )
-        solution = _round_matrix(solution, request, discount)
-    residual = solution.residual
+    solution = solve_costs(request, dynamics, table, diameter, gpu_solve=gpu_solve)
+    residual = solution.residual + rounding
     if chain is not None:
         largest = solution.largest + solution.residual
         residual += dataclasses.replace(chain, reward_error=0.0).pair_error(largest)
-    error = bound_error(residual, solution.largest, discount)
+    error = bound_error(residual, solution.largest, dynamics.discount)
     bound = diameter * (1 + 8 * UNIT) + TINY
     error = bound if error > bound and solution.values.max() <= bound else error
     return request.build_distance(
         solution.values, error, mdp, policy, {**solution.details, "gap": describe_gap(gap)}
     )
+
+
+def add_ground_distance(table: NDArray[np.float64], mdp: MDP) -> tuple[NDArray[np.float64], float]:
+    """Add the ground distance of observations, if any; return a bound on the rounding too."""
+    ground = mdp.ground_distance
+    if ground is None:
+        return table, 0.0
+    table = table + ground.matrix
+    return table, ground.rounding_error + UNIT * float(table.max())
+
+
+def solve_costs(
+    request: Request,
+    mdp: MDP,
+    cost: NDArray[np.float64],
+    diameter: float,
+    *,
+    gpu_solve: DeterministicSolve | None = None,
+    copy_bytes: float = 0.0,
+) -> SolverResult:
+    """Compute the requested distance with costs besides the differences of rewards.
+
+    Args:
+        request: the validated options.
+        mdp: the MDP, or the chain of a policy.
+        cost: (1 or A, 1 or A, S, S): entry [a, b, s, t] is added to |R(s, a) - R(t, b)|.
+        diameter: the distance of states that are not comparable, which bounds all others.
+        gpu_solve: the solver of `exact.gpu`, for a deterministic MDP and a cost without actions.
+        copy_bytes: memory for another copy of the matrix.
+
+    Returns:
+        The matrix in the requested dtype. The residual includes all roundings but those of `cost`
+        and of adding it.
+    """
+    lax, discount, states = request.kind == "lax", mdp.discount, mdp.num_states
+    tolerance = max(request.tol * (1 - discount) / 2, 8 * UNIT * diameter)
+    classes = compute_comparison_classes(mdp, lax=lax)
+    if gpu_solve is not None:
+        if cost.shape[:2] != (1, 1):
+            raise InputError(
+                f"exact.{request.kind}: device='gpu' takes a gap that no action changes, (S, S), "
+                "and this one depends on actions; leave device out."
+            )
+        problem = build_problem(mdp, request.dtype, tolerance, diameter, cost[0, 0])
+        solution = gpu_solve(problem)
+        return dataclasses.replace(solution, residual=solution.residual + problem.rounding_bound)
+    if mdp.num_actions == 1 and mdp.is_deterministic and not classes.any():
+        require_matrix_memory(
+            request.kind, states, copy_bytes + 3.0 * states**2 * request.dtype.itemsize
+        )
+        reward = mdp.R[:, 0]
+        gap = np.abs(reward[:, None] - reward) + cost[0, 0]
+        return doubling.solve_gaps(gap, mdp.next_state[:, 0], discount, tolerance, request.dtype)
+    if mdp.is_deterministic and not lax and mdp.choice_labels is None:
+        work = gap_iteration.NUM_MATRICES * 8.0 * states**2
+        require_matrix_memory(request.kind, states, work + copy_bytes)
+        solution = gap_iteration.solve(
+            mdp.R, cost[:, 0], mdp.next_state, mdp.action_mask, classes, discount, diameter,
+            tolerance,
+        )  # fmt: skip
+    else:
+        work = policy_iteration.estimate_memory(mdp, lax=lax)
+        require_matrix_memory(request.kind, states, work + copy_bytes)
+        solution = policy_iteration.solve(
+            mdp, tolerance, lax=lax, cost=cost, diameter_bound=diameter
+        )
+    return _round_matrix(solution, request, discount)
 
 
 def _round_matrix(solution: SolverResult, request: Request, discount: float) -> SolverResult:
@@ -107,14 +156,15 @@ def describe_gap(gap: ArrayLike | GapFunction) -> str:
     return "function" if callable(gap) else f"array {np.shape(gap)}"
 
 
-def bound_diameter(table: NDArray[np.float64], dynamics: MDP, classes: NDArray[np.int64]) -> float:
+def bound_diameter(table: NDArray[np.float64], dynamics: MDP, lax: bool) -> float:
     """Return max gap / (1 - discount), or 1 / (1 - discount) if only labels differ."""
-    largest = float(table.max())
+    largest, classes = float(table.max()), compute_comparison_classes(dynamics, lax=lax)
     with np.errstate(over="ignore"):
         return (largest if largest > 0 or not classes.any() else 1.0) / (1 - dynamics.discount)
 
 
 def evaluate_gap(
+    caller: str,
     kind: str,
     mdp: MDP,
     gap: ArrayLike | GapFunction,
@@ -127,7 +177,7 @@ def evaluate_gap(
     With a policy it has no actions. With `check_triangles`, the triangle inequality is checked on
     random triples.
     """
-    caller, (states, actions) = f"exact.{kind}", mdp.R.shape
+    states, actions = mdp.R.shape
     single = policy is not None
     pairs = kind == "lax" or mdp.choice_labels is not None
     if callable(gap):
@@ -142,6 +192,8 @@ def evaluate_gap(
             for b in range(shape[1]):
                 own, other = (a, b) if shape[1] > 1 else (a, a)
                 _evaluate_block(caller, gap, policy, own, other, table[a, b])
+        if (table == table[:1, :1]).all():  # no action changes it
+            table = table[:1, :1].copy()
     else:
         table = _arrange_array(caller, np.asarray(gap), states, actions, single, pairs)
     _validate_table(caller, table, check_triangles)

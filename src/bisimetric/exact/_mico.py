@@ -15,7 +15,12 @@ from scipy import sparse
 from bisimetric._progress import announce_compilation, convergence_fraction, show_progress
 from bisimetric._rounding import TINY, UNIT
 from bisimetric.distance import Distance
-from bisimetric.exact._gap_solver import bound_diameter, describe_gap, evaluate_gap
+from bisimetric.exact._gap_solver import (
+    add_ground_distance,
+    bound_diameter,
+    describe_gap,
+    evaluate_gap,
+)
 from bisimetric.exact._request import (
     Request,
     SolverResult,
@@ -35,6 +40,7 @@ def mico(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
@@ -60,6 +66,8 @@ def mico(
         policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
             one where there is a single action.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function (`exact.gaps`).
@@ -80,13 +88,15 @@ def mico(
            [1.5, 2. , 0. ]])
     """
     require_mdp("exact.mico", mdp)
-    request = build_request("mico", tol, dtype)
+    request = build_request(
+        "mico", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     actions = resolve_policy("mico", mdp, policy)
     if gap is None:
         solution = solve_mico(request, mdp, actions)
         details = solution.details
     else:
-        table = evaluate_gap("mico", mdp, gap, actions, check_triangles=False)[0, 0]
+        table = evaluate_gap("exact.mico", "mico", mdp, gap, actions, check_triangles=False)[0, 0]
         solution = solve_mico(request, mdp, actions, table)
         details = {**solution.details, "gap": describe_gap(gap)}
     return request.build_distance(solution.values, solution.error, mdp, actions, details)
@@ -107,7 +117,7 @@ def solve_mico(
 ) -> MicoSolution:
     """Compute MICo of a validated policy to `request.tol`, or to what rounding allows.
 
-    A `gap` (S, S) takes the place of the differences of rewards.
+    A `gap` (S, S) takes the place of the differences of rewards; ground distances are added.
     """
     induced = induce_chain(mdp, policy)
     chain = induced.mdp
@@ -122,15 +132,20 @@ def solve_mico(
     problem = _MicoProblem(
         P, chain.R[:, 0].copy(), chain.discount, chain.label_classes, chain.diameter_bound
     )
+    rounding = 0.0
     if gap is not None:
-        diameter = bound_diameter(gap, chain, chain.label_classes)
+        gap, rounding = add_ground_distance(gap, mdp)
+        diameter = bound_diameter(gap, chain, lax=True)
         problem = dataclasses.replace(problem, gap=gap, diameter_bound=diameter)
         induced = dataclasses.replace(induced, reward_error=0.0)
+    elif mdp.ground_distance is not None:
+        gap, rounding = add_ground_distance(np.abs(problem.reward[:, None] - problem.reward), mdp)
+        problem = dataclasses.replace(problem, gap=gap)
     solution = _solve(problem, tolerance, request.dtype)
     # Each of two sums over a row has one rounding per term, and so has dividing the row by its sum;
     # a few are for the gap, the discount, the sum and the difference.
     max_support = int(np.diff(P.indptr).max())
-    residual = solution.residual + (4 * max_support + 4) * UNIT * solution.largest
+    residual = solution.residual + rounding + (4 * max_support + 4) * UNIT * solution.largest
     residual += induced.pair_error(solution.largest + solution.residual)
     error = bound_error(residual, solution.largest, chain.discount)
     largest = solution.largest + solution.residual

@@ -30,8 +30,8 @@ def perturbation_bound(
     """Bound |d'(s, t) - d(s, t)| for every MDP whose probabilities and rewards are nearby.
 
     Let TV(P'(s, a), P(s, a)) <= eps, half the L1 distance, and |R'(s, a) - R(s, a)| <= delta for
-    all states and available actions, with the same labels and available actions. Then, with
-    D = max d,
+    all states and available actions, with the same labels, observations and available actions.
+    Then, with D = max d,
 
         max |d' - d| <= (2 delta + 2 discount eps D) / (1 - discount),
 

@@ -78,7 +78,8 @@ def potential(distance: Distance, s: int | str, t: int | str) -> Potential:
     pseudometric for probabilistic transition systems, Theoretical Computer Science 331).
 
     Args:
-        distance: d~ of an MDP without choice labels, or d^pi of a deterministic policy.
+        distance: d~ of an MDP without choice labels and observations, or d^pi of a deterministic
+            policy in an MDP without observations.
         s: a state, by id or name.
         t: another state.
 
@@ -123,8 +124,10 @@ def _select_dynamics(caller: str, distance: Distance) -> MDP:
         )
     if not np.isfinite(distance.error) or distance.coverage is not None:
         raise InputError(f"{caller}: the distance has no proven error; compute it with exact.")
-    if "gap" in distance.metadata or distance.mdp.choice_labels is not None:
-        raise InputError(f"{caller}: choice labels and gap=... are not supported.")
+    mdp = distance.mdp
+    compares_more = mdp.choice_labels is not None or mdp.ground_distance is not None
+    if "gap" in distance.metadata or compares_more:
+        raise InputError(f"{caller}: choice labels, observations and gap=... are not supported.")
     policy = distance.policy
     if policy is None:
         return distance.mdp

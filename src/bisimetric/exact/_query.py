@@ -19,7 +19,9 @@ from bisimetric._memory import fits_in_memory
 from bisimetric._progress import announce_compilation, show_progress
 from bisimetric._rounding import UNIT
 from bisimetric.errors import InputError, InsufficientMemory
+from bisimetric.exact._gap_solver import describe_gap
 from bisimetric.exact._request import Request, bound_error, build_request
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.queries import pair_graph
 from bisimetric.exact.queries.pair_search import PairSearch, QueryRows, decode_pairs, encode_pairs
 from bisimetric.exact.queries.row_source import (
@@ -117,7 +119,9 @@ def query(
     kind: QueryKind = "bisimulation",
     policy: ArrayLike | PolicyFunction | None = None,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     max_pairs: int | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> QueryResult:
     """Compute the distances of some pairs, each proven to `tol`, from reachable pairs only.
 
@@ -143,8 +147,12 @@ def query(
         policy: for "on_policy". In an MDP (S,) actions or (S, A) probabilities, default its own.
             In an implicit MDP a function from a state to an action or to {action: probability}.
         tol: bound on the true error of every value; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         max_pairs: limit on explored pairs; default 2,000,000 in an implicit MDP, and as many as
             fit into memory in an MDP.
+        gap: immediate costs in place of |R(s, a) - R(t, b)|, as in `exact.bisimulation`,
+            `on_policy` and `lax`; for an MDP. A function is evaluated for all states.
 
     Returns:
         The distances with their proven error.
@@ -160,9 +168,9 @@ def query(
     >>> round(d(0, 1), 4), round(d(5, 0), 4), d.error <= 1e-6
     (6.679, 0.0, True)
     """
-    request = _validate_request(kind, mdp, tol, max_pairs)
+    request = _validate_request(kind, mdp, tol, normalised_tol, max_pairs)
     requested = _validate_pairs(pairs)
-    row_source = build_row_source(kind, mdp, policy)
+    row_source = build_row_source(kind, mdp, policy, gap)
     lax, discount = kind == "lax", row_source.discount
     s, t = np.array([[row_source.state_id(s), row_source.state_id(t)] for s, t in requested]).T
     frontier_value = math.inf
@@ -193,6 +201,8 @@ def query(
     )
     details.update(explored=search.num_expanded, depth=search.depth, complete=search.is_complete)
     values = _look_up_values(s, t, solved_pairs, solved_values, frontier_value)
+    if gap is not None:
+        details["gap"] = describe_gap(gap)
     metadata = request.build_metadata(details, mdp)
     result = QueryResult(requested, values, error, kind, mdp, search.num_expanded, metadata)
     request.require_tolerance(error, result)
@@ -257,10 +267,15 @@ def _solve_graph(
     """Solve a deterministic pair graph; return sorted pairs, values, residual, largest F(d)."""
     pairs = pair_search.pairs[: pair_search.num_expanded]
     order = np.argsort(pairs)
+    s, t = decode_pairs(pairs)
+    cost = np.empty((len(pairs), 0))
+    if isinstance(row_source, MDPRowSource) and row_source.has_cost:
+        cost = row_source.compute_costs(s, t).reshape(-1, len(pairs)).T
     values, residual, largest, details = pair_graph.solve(
         pair_search,
         rows,
         row_source.reward,
+        np.ascontiguousarray(cost),
         row_source.discount,
         residual_tolerance,
         lax=limits.lax,
@@ -286,9 +301,15 @@ def _solve_couplings(
     pairs = pairs[comparable]
     if len(pairs) == 0:
         return pairs, np.empty(0), 0.0, 0.0, {"method": "nothing to solve"}
-    reduced_mdp, pair_codes = extract_mdp(row_source, rows, pairs)
+    reduced_mdp, pair_codes, cost = extract_mdp(row_source, rows, pairs)
     return pairs, *policy_iteration.solve_pairs(
-        reduced_mdp, pair_codes, residual_tolerance, lax=limits.lax, frontier_value=frontier_value
+        reduced_mdp,
+        pair_codes,
+        residual_tolerance,
+        lax=limits.lax,
+        cost=cost,
+        diameter_bound=row_source.compute_diameter_bound(),
+        frontier_value=frontier_value,
     )
 
 
@@ -328,6 +349,8 @@ def _bound_query_error(
     lost_mass = pair_search.negligible_mass
     lost_mass += 4 * rows.max_support * UNIT if rows.max_support > 1 else 0.0
     residual += discount * lost_mass * D
+    if isinstance(row_source, MDPRowSource):
+        residual += row_source.bound_cost_rounding(largest)
     residual += 2 * row_source.reward_error + 2 * discount * row_source.mass_error * D
     error = bound_error(residual, largest, discount)
     if not pair_search.is_complete:
@@ -383,8 +406,8 @@ def _require_capacity(limits: _SearchLimits, pair_search: PairSearch, rows: Quer
     """
     reached, support = pair_search.num_pairs, rows.max_support
     moves = rows.available.shape[1] ** (2 if limits.lax else 1)
-    # Bytes per pair of the search, of the coupling of every move, and of the solver's vectors.
-    coupling_bytes = 0 if support == 1 else moves * (16 + 2 * support) + 24 * support + 64
+    # Bytes per pair of the search, of the coupling of every move, and of the solver.
+    coupling_bytes = 0 if support == 1 else moves * (16 + 2 * support) + 24 * support + 80
     needed = reached * (128.0 + 4 * moves + coupling_bytes)
     if limits.max_pairs is not None and reached >= limits.max_pairs:
         limit, other = f"max_pairs={limits.max_pairs:,}", ", or a larger max_pairs"
@@ -404,7 +427,11 @@ def _require_capacity(limits: _SearchLimits, pair_search: PairSearch, rows: Quer
 
 
 def _validate_request(
-    kind: QueryKind, mdp: Any, tol: float | None, max_pairs: int | None
+    kind: QueryKind,
+    mdp: Any,
+    tol: float | None,
+    normalised_tol: float | None,
+    max_pairs: int | None,
 ) -> Request:
     if kind not in get_args(QueryKind):
         raise InputError(
@@ -418,7 +445,9 @@ def _validate_request(
         raise InputError(
             f"is {max_pairs} and must be at least 1", caller="exact.query", argument="max_pairs"
         )
-    return build_request(kind, tol, np.float64)
+    return build_request(
+        kind, tol, np.float64, normalised_tol=normalised_tol, discount=mdp.discount
+    )
 
 
 def _validate_pairs(pairs: Any) -> tuple[tuple[Any, Any], ...]:
@@ -439,4 +468,5 @@ def _warm_up() -> None:
     source = MDPRowSource(MDP.deterministic([[1], [0]], [[0.0], [1.0]], discount=0.5))
     with announce_compilation("the kernels"):
         search, rows = _explore(_SearchLimits(True, 1.0, 0.5, 2, None), source, np.array([1 << 32]))
-        pair_graph.solve(search, rows, source.reward, 0.5, 1e-6, lax=True, frontier_value=1.0)
+        cost = np.empty((search.num_expanded, 0))
+        pair_graph.solve(search, rows, source.reward, cost, 0.5, 1e-6, lax=True, frontier_value=1.0)

@@ -16,14 +16,15 @@ from bisimetric._progress import announce_compilation
 from bisimetric._rounding import UNIT
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
+from bisimetric.exact._gap_solver import DeterministicSolve, solve_costs
 from bisimetric.exact._request import Request, SolverResult, bound_error, require_matrix_memory
 from bisimetric.exact.deterministic.problem import (
     MAX_SERIAL_STATES,
     DeterministicProblem,
-    complete_actions,
+    build_problem,
 )
 from bisimetric.exact.stochastic import policy_iteration
-from bisimetric.mdp import MDP, InducedChain, compute_comparison_classes
+from bisimetric.mdp import MDP, InducedChain
 from bisimetric.relation.api import compute_classes
 
 
@@ -36,12 +37,19 @@ class DeterministicSolver:
         num_matrices: the memory that it takes, in distance matrices.
         scratch_bytes: further bytes per entry of a matrix.
         needs_warm_up: whether a small problem is solved first, which compiles its kernels.
+        on_gpu: whether it runs on a GPU; then it takes a `cost` too.
     """
 
     solve: Callable[[DeterministicProblem], SolverResult]
     num_matrices: int
     scratch_bytes: float
     needs_warm_up: bool = True
+    on_gpu: bool = False
+
+    @property
+    def gpu_solve(self) -> DeterministicSolve | None:
+        """`solve`, if it runs on a GPU."""
+        return self.solve if self.on_gpu else None
 
 
 def solve_on_quotient(
@@ -69,11 +77,22 @@ def solve_on_quotient(
     if num_classes < num_states:
         copy_bytes = matrix_bytes
         dynamics = relation.quotient(dynamics, classes)
-    if dynamics.is_deterministic and (lax or dynamics.choice_labels is None):
+    ground = dynamics.ground_distance
+    if ground is not None:
+        diameter, cost = whole.diameter_bound, ground.matrix[None, None]
+        request.require_range(whole)
+        gpu_solve = solver.gpu_solve if dynamics.is_deterministic else None
+        solution = solve_costs(
+            request, dynamics, cost, diameter, gpu_solve=gpu_solve, copy_bytes=copy_bytes
+        )
+    elif dynamics.is_deterministic and (lax or dynamics.choice_labels is None):
         solution = _solve_deterministic(request, dynamics, solver, whole, copy_bytes)
     else:
         solution = _solve_stochastic(request, dynamics, whole, copy_bytes)
     residual = solution.residual
+    if ground is not None:
+        # The ground distance, and adding it.
+        residual += ground.rounding_error + UNIT * solution.largest
     if num_classes < num_states and not (whole.is_deterministic and reward_tol == 0):
         residual += _bound_merge_error(whole, classes, lax, solution.largest)
     if chain is not None:
@@ -94,20 +113,11 @@ def _solve_deterministic(
     if solver.needs_warm_up:
         _warm_up_deterministic(solver.solve, request.dtype, mdp.num_states > MAX_SERIAL_STATES)
     tolerance = request.residual_tolerance(whole)
-    completion = complete_actions(
-        mdp, lax=request.kind == "lax", diameter_bound=whole.diameter_bound
-    )
-    problem = DeterministicProblem(
-        np.ascontiguousarray(completion.successor, dtype=np.uint32),
-        np.ascontiguousarray(completion.reward),
-        mdp.discount,
-        tolerance,
-        request.dtype,
-        compute_comparison_classes(mdp, lax=True),
-        whole.diameter_bound,
+    problem = build_problem(
+        mdp, request.dtype, tolerance, whole.diameter_bound, lax=request.kind == "lax"
     )
     solution = solver.solve(problem)
-    return dataclasses.replace(solution, residual=solution.residual + completion.rounding_bound)
+    return dataclasses.replace(solution, residual=solution.residual + problem.rounding_bound)
 
 
 def _solve_stochastic(request: Request, mdp: MDP, whole: MDP, copy_bytes: float) -> SolverResult:
@@ -178,7 +188,8 @@ def _warm_up_deterministic(
 @functools.cache
 def _warm_up_stochastic() -> None:
     """Compile the kernels on a small MDP."""
-    small = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
+    P = [[[0.5, 0.5, 0.0]], [[0.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]  # two levels of pairs
+    small = MDP(P, [[0.0], [1.0], [2.0]], discount=0.5)
     with announce_compilation("the kernels"):
         policy_iteration.solve(small, 1e-6)
 
@@ -223,4 +234,4 @@ def select_solver(
     cuda.find_device()
     solve = {"bisimulation": bisimulation.solve, "on_policy": on_policy.solve}[gpu_method]
     # The solver allocates on the GPU; on the host there is only the resulting matrix.
-    return DeterministicSolver(solve, 1, 0.0, needs_warm_up=False)
+    return DeterministicSolver(solve, 1, 0.0, needs_warm_up=False, on_gpu=True)

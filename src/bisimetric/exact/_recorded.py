@@ -19,7 +19,12 @@ from bisimetric._rounding import TINY, UNIT
 from bisimetric._text import pluralise
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, NotConverged, StochasticDataWarning
-from bisimetric.exact._request import bound_error, validate_dtype, validate_tol
+from bisimetric.exact._request import (
+    bound_error,
+    describe_shortfall,
+    resolve_tol,
+    validate_dtype,
+)
 from bisimetric.exact.deterministic.diagonal_kernels import (
     CONTINUES,
     TERMINATED,
@@ -42,6 +47,7 @@ def recorded(
     *,
     discount: float = DEFAULT_DISCOUNT,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     reward_range: tuple[float, float] | None = None,
     dtype: DTypeLike = "float64",
 ) -> Distance:
@@ -67,6 +73,8 @@ def recorded(
         discount: in [0, 1).
         tol: bound on the error of every entry. Steps with too short a recorded future are left
             out. Default: all steps, with the error that their recorded futures allow.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         reward_range: (low, high) of all rewards that the policy can collect, with 0 if an episode
             can terminate. 0 is added where one did.
         dtype: of the distance matrix, float64 or float32.
@@ -104,9 +112,8 @@ def recorded(
             "datasets, or exact.on_policy for an MDP."
         )
     matrix_dtype = validate_dtype(CALLER, dtype)
-    if tol is not None:
-        tol = validate_tol(CALLER, tol)
     discount = validate_discount(discount)
+    tol = resolve_tol(CALLER, tol, normalised_tol, discount)
     _require_consecutive(transitions)
     ending = _classify_endings(transitions)
     bounds = _bound_tails(transitions, ending, discount, reward_range, matrix_dtype)
@@ -145,12 +152,8 @@ def recorded(
     }
     distance = Distance(values, error, "on_policy", chain.mdp, np.zeros(states, np.int64), metadata)
     if tol is not None and not error <= tol:
-        single = matrix_dtype == np.float32
-        raise NotConverged(
-            f"{CALLER}: {matrix_dtype} proves an error of {error:.2g} here and not tol={tol:g}; "
-            "pass a larger tol" + (" or dtype='float64'." if single else "."),
-            distance,
-        )
+        shortfall = describe_shortfall(matrix_dtype, error, tol, normalised_tol, discount)
+        raise NotConverged(f"{CALLER}: {shortfall}", distance)
     return distance
 
 

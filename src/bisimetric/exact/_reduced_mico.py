@@ -16,6 +16,8 @@ from bisimetric.exact._request import build_request
 from bisimetric.mdp import MDP
 from bisimetric.mdp._validation import require_mdp, resolve_policy
 
+NEGATIVE_TYPE = ("l1", "l2", "discrete")
+"""Ground distances of negative type, as |r - r'| is: the energy distance is nonnegative."""
 ROW_BLOCK = 256
 """Rows that are reduced at once, in double precision."""
 
@@ -25,6 +27,7 @@ def reduced_mico(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
 ) -> Distance:
     """Compute the reduced MICo of a policy in any MDP, every entry proven to `tol`.
@@ -42,15 +45,18 @@ def reduced_mico(
     d does not bound |V^pi(s) - V^pi(t)|, which U does: see the example.
 
     Labels of states raise InputError: with U at the diameter bound where they differ, d could be
-    negative. U is computed with an error e. Three entries of U make one of d, whose error is 2 e
-    and two roundings. Negative entries, which only errors cause, are set to 0; that lowers the
-    error.
+    negative. So do ground distances of observations other than "l1", "l2" and "discrete", which are
+    of negative type as |r - r'| is, so that d >= 0 with them (Szekely & Rizzo 2013). U is computed
+    with an error e. Three entries of U make one of d, whose error is 2 e and two roundings.
+    Negative entries, which only errors cause, are set to 0; that lowers the error.
 
     Args:
         mdp: the MDP.
         policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
             one where there is a single action.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
 
@@ -72,11 +78,19 @@ def reduced_mico(
            [1.25, 2.  , 0.  ]])
     """
     require_mdp("exact.reduced_mico", mdp)
-    request = build_request("reduced_mico", tol, dtype)
+    request = build_request(
+        "reduced_mico", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     if mdp.has_labels:
         raise InputError(
             "exact.reduced_mico: reduced MICo is defined by rewards alone, and this MDP has "
             "labels; use exact.mico, or mdp.replace(labels=None)."
+        )
+    ground = mdp.ground_distance
+    if ground is not None and ground.description not in NEGATIVE_TYPE:
+        raise InputError(
+            f"exact.reduced_mico: with the ground distance {ground.description!r} reduced MICo may "
+            "be negative; use 'l1', 'l2' or 'discrete', or exact.mico."
         )
     actions = resolve_policy("reduced_mico", mdp, policy)
     # Half of the tolerance, since the error doubles.

@@ -48,6 +48,9 @@ class Request:
         tol_is_explicit: whether the caller chose it; otherwise a float32 matrix may exceed it.
         dtype: of the matrix.
         start_time: by `time.perf_counter`.
+        discount: of the MDP.
+        normalised_tol: the largest error of (1 - discount) d that the caller asked for, if any;
+            `tol` is then that divided by 1 - discount.
     """
 
     kind: Kind
@@ -55,15 +58,20 @@ class Request:
     tol_is_explicit: bool
     dtype: np.dtype[Any]
     start_time: float
+    discount: float = 0.0
+    normalised_tol: float | None = None
 
     def residual_tolerance(self, mdp: MDP, caller: str = "exact") -> float:
         """Return the residual to reach: half of what `tol` allows, or the precision floor."""
         self.require_range(mdp, caller)
         return max(self.tol * (1 - mdp.discount) / 2, 8 * UNIT * mdp.diameter_bound)
 
-    def require_range(self, mdp: MDP, caller: str = "exact") -> None:
+    def require_range(
+        self, mdp: MDP, caller: str = "exact", diameter_bound: float | None = None
+    ) -> None:
         """Raise InputError where the diameter bound exceeds the largest number of the dtype."""
-        if not mdp.diameter_bound < float(np.finfo(self.dtype).max):
+        bound = mdp.diameter_bound if diameter_bound is None else diameter_bound
+        if not bound < float(np.finfo(self.dtype).max):
             raise InputError(
                 f"{caller}.{self.kind}: rewards from {mdp.R.min():g} to {mdp.R.max():g} make "
                 f"distances that {self.dtype} cannot hold; scale the rewards down."
@@ -90,10 +98,12 @@ class Request:
     ) -> dict[str, Any]:
         """Add the tolerance, the elapsed time and versions; mark errors of an empirical model."""
         model = {"model": "empirical"} if isinstance(source, MDP) and source.is_empirical else {}
+        normalised = {} if self.normalised_tol is None else {"normalised_tol": self.normalised_tol}
         return {
             **details,
             **model,
             "tol": self.tol,
+            **normalised,
             "seconds": round(time.perf_counter() - self.start_time, 6),
             "bisimetric": bisimetric.__version__,
             "numpy": np.__version__,
@@ -102,20 +112,81 @@ class Request:
     def require_tolerance(self, error: float, partial: Distance | QueryResult) -> None:
         """Raise NotConverged where the proven error exceeds `tol`."""
         single = self.dtype == np.float32
-        if not error <= self.tol and (self.tol_is_explicit or not single):
-            raise NotConverged(
-                f"exact.{self.kind}: {self.dtype} proves an error of {error:.2g} here and not "
-                f"tol={self.tol:g}; pass a larger tol"
-                + (" or dtype='float64'." if single else "."),
-                partial,
-            )
+        if error <= self.tol or (single and not self.tol_is_explicit):
+            return
+        raise NotConverged(
+            f"exact.{self.kind}: "
+            + describe_shortfall(self.dtype, error, self.tol, self.normalised_tol, self.discount),
+            partial,
+        )
 
 
-def build_request(kind: Kind, tol: float | None, dtype: DTypeLike) -> Request:
-    """Validate `tol` and `dtype`, and start the clock."""
-    matrix_dtype = validate_dtype(f"exact.{kind}", dtype)
-    chosen = DEFAULT_TOL if tol is None else validate_tol(f"exact.{kind}", tol)
-    return Request(kind, chosen, tol is not None, matrix_dtype, time.perf_counter())
+def build_request(
+    kind: Kind,
+    tol: float | None,
+    dtype: DTypeLike,
+    *,
+    normalised_tol: float | None = None,
+    discount: float = 0.0,
+) -> Request:
+    """Validate the tolerance and `dtype`, and start the clock."""
+    caller = f"exact.{kind}"
+    matrix_dtype = validate_dtype(caller, dtype)
+    chosen = resolve_tol(caller, tol, normalised_tol, discount)
+    return Request(
+        kind,
+        DEFAULT_TOL if chosen is None else chosen,
+        chosen is not None,
+        matrix_dtype,
+        time.perf_counter(),
+        discount,
+        normalised_tol,
+    )
+
+
+def resolve_tol(
+    caller: str, tol: float | None, normalised_tol: float | None, discount: float
+) -> float | None:
+    """Return the bound on the error that a caller asked for: `tol`, a normalised one, or None.
+
+    >>> resolve_tol("exact.lax", None, 1e-6, 0.75)
+    3.99999999999...e-06
+    """
+    if normalised_tol is None:
+        return None if tol is None else validate_tol(caller, tol)
+    if tol is not None:
+        raise InputError(
+            "bounds the same error as tol", caller=caller, argument="normalised_tol",
+            remedy="leave one of them out",
+        )  # fmt: skip
+    allowed = validate_tol(caller, normalised_tol, "normalised_tol")
+    # Below the quotient, so that error * (1 - discount) <= normalised_tol in exact arithmetic.
+    return allowed / (1 - discount) * (1 - 4 * UNIT)
+
+
+def describe_shortfall(
+    dtype: np.dtype[Any], error: float, tol: float, normalised_tol: float | None, discount: float
+) -> str:
+    """Return the message about a proven error that exceeds the tolerance, and the remedy.
+
+    The normalised tolerance that it names is twice the proven error, since solvers leave half of a
+    tolerance to the residual and the rest to rounding.
+
+    >>> describe_shortfall(np.dtype("float64"), 2.34e-6, 1e-6, None, 0.9999).partition("; ")[2]
+    'pass a larger tol, or normalised_tol=5.1e-10, which bounds the error of (1 - discount) d.'
+    """
+    proven = f"{dtype} proves an error of {error:.2g} here"
+    other = " or dtype='float64'" if dtype == np.float32 else ""
+    if normalised_tol is not None:
+        return (
+            f"{proven}, {error * (1 - discount):.2g} of (1 - discount) d, and not "
+            f"normalised_tol={normalised_tol:g}; pass a larger one{other}."
+        )
+    # Above twice the error, also after rounding to two digits.
+    suggested = 2.2 * error * (1 - discount)
+    if discount > 0 and 0 < suggested < math.inf:
+        other += f", or normalised_tol={suggested:.2g}, which bounds the error of (1 - discount) d"
+    return f"{proven} and not tol={tol:g}; pass a larger tol{other}."
 
 
 def validate_dtype(caller: str, dtype: DTypeLike) -> np.dtype[Any]:
@@ -128,10 +199,10 @@ def validate_dtype(caller: str, dtype: DTypeLike) -> np.dtype[Any]:
     return matrix_dtype
 
 
-def validate_tol(caller: str, tol: float) -> float:
+def validate_tol(caller: str, tol: float, argument: str = "tol") -> float:
     """Return a finite tolerance above 0."""
     if not (np.isfinite(tol) and tol > 0):
-        raise InputError(f"is {tol} and must be above 0", caller=caller, argument="tol")
+        raise InputError(f"is {tol} and must be above 0", caller=caller, argument=argument)
     return float(tol)
 
 

@@ -25,6 +25,7 @@ def bisimulation(
     mdp: MDP,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     samples: int | None = None,
     seed: int = 0,
@@ -43,11 +44,14 @@ def bisimulation(
     (`exact/deterministic`). Otherwise policy iteration over actions and couplings computes it
     (`exact/stochastic`). States whose label sets or available actions differ are at the largest
     possible distance, the reward range divided by 1 - discount (`MDP.diameter_bound`). Actions with
-    equal choice labels are compared as sets, by the Hausdorff distance of `lax`.
+    equal choice labels are compared as sets, by the Hausdorff distance of `lax`. In all distances
+    the ground distance of observations (`MDP.observations`) is added to the difference of rewards.
 
     Args:
         mdp: the MDP.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         samples: Monte Carlo estimate: replace each distribution by this many samples, and W1 by
@@ -61,7 +65,8 @@ def bisimulation(
             changes.
         gap: immediate costs in place of |R(s, a) - R(t, a)|: (S, S), (S, S, A), or a function
             gap(s, a, t, b) of arrays, see `exact.gaps`. Each must be a pseudometric. Then d~ does
-            not bound values; `device`, `samples` and `reward_tol` are not supported.
+            not bound values; `samples` and `reward_tol` are not supported. On a GPU no action may
+            change it.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -78,11 +83,14 @@ def bisimulation(
     """
     require_mdp("exact.bisimulation", mdp)
     validate_device("bisimulation", device, samples=samples)
-    request = build_request("bisimulation", tol, dtype)
-    if gap is not None:
-        _reject_options("bisimulation", device=device, samples=samples, reward_tol=reward_tol)
-        return solve_with_gap(request, mdp, gap)
+    request = build_request(
+        "bisimulation", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
+    if gap is not None:
+        _reject_options("bisimulation", samples=samples, reward_tol=reward_tol)
+        solver = select_solver(device, request, mdp, solver, "bisimulation")
+        return solve_with_gap(request, mdp, gap, gpu_solve=solver.gpu_solve)
     if samples is not None:
         return monte_carlo.estimate_bisimulation(request, mdp, solver, samples, seed)
     solver = select_solver(device, request, mdp, solver, "bisimulation")
@@ -94,6 +102,7 @@ def on_policy(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     device: str | None = None,
     reward_tol: float = 0.0,
@@ -114,6 +123,8 @@ def on_policy(
         policy: (S,) actions or (S, A) probabilities; default: the MDP's own policy, or the only
             one where there is a single action.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         device: "cpu", the default, or "gpu": a deterministic chain on an NVIDIA GPU (`exact/gpu`),
@@ -123,8 +134,7 @@ def on_policy(
             changes.
         gap: immediate costs in place of |R^pi(s) - R^pi(t)|: (S, S), or a function gap(s, a, t, b)
             of arrays, see `exact.gaps`: policy similarity, several rewards, ground distances. It
-            must be a pseudometric. Then d^pi does not bound values; `device` and `reward_tol` are
-            not supported.
+            must be a pseudometric. Then d^pi does not bound values; `reward_tol` is not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -143,10 +153,11 @@ def on_policy(
     validate_device("on_policy", device)
     actions = resolve_policy("on_policy", mdp, policy)
     chain = induce_chain(mdp, actions)
-    request = build_request("on_policy", tol, dtype)
+    request = build_request(
+        "on_policy", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     if gap is not None:
-        _reject_options("on_policy", device=device, reward_tol=reward_tol)
-        return solve_with_gap(request, mdp, gap, chain=chain, policy=actions)
+        _reject_options("on_policy", reward_tol=reward_tol)
     if chain.mdp.has_labels:
         # Pairs with different labels have no successor, so that the sum does not double.
         solver = DeterministicSolver(policy_iteration.solve, 1, 4.5)
@@ -154,6 +165,10 @@ def on_policy(
     else:
         solver = DeterministicSolver(doubling.solve, 2, 0.5)
         solver = select_solver(device, request, chain.mdp, solver, "on_policy")
+    if gap is not None:
+        return solve_with_gap(
+            request, mdp, gap, chain=chain, policy=actions, gpu_solve=solver.gpu_solve
+        )
     return solve_on_quotient(
         request, mdp, solver, chain=chain, policy=actions, reward_tol=reward_tol
     )
@@ -163,6 +178,7 @@ def lax(
     mdp: MDP,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     reward_tol: float = 0.0,
     gap: ArrayLike | GapFunction | None = None,
@@ -182,6 +198,8 @@ def lax(
     Args:
         mdp: the MDP.
         tol: bound on the true error of every entry; default 1e-6.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
         reward_tol: rewards that differ by no more count as equal in the relation by
@@ -205,7 +223,7 @@ def lax(
     """
     require_mdp("exact.lax", mdp)
     solver = DeterministicSolver(lax_solver.solve, 1, 6)
-    request = build_request("lax", tol, dtype)
+    request = build_request("lax", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount)
     if gap is not None:
         _reject_options("lax", reward_tol=reward_tol)
         return solve_with_gap(request, mdp, gap)
@@ -215,5 +233,5 @@ def lax(
 def _reject_options(kind: str, **options: object) -> None:
     """Raise InputError for options that distances with a gap do not support."""
     for name, value in options.items():
-        if value not in (None, 0.0, "cpu"):
+        if value not in (None, 0.0):
             raise InputError(f"exact.{kind}: gap and {name} do not go together; leave one out.")

@@ -1,6 +1,6 @@
 """Immediate costs of a pair of states and actions, in place of |R(s, a) - R(t, b)|.
 
-`exact.bisimulation`, `on_policy`, `lax` and `mico` take them as `gap=`:
+Distances take them as `gap=` (`exact`, `exact.query`, `exact.sharded`, `sampled`, `learned`):
 
     d(s, t) = max_a gap(s, a, t, a) + discount * W1(d)(P(s, a), P(t, a))
 
@@ -23,7 +23,7 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 from bisimetric.mdp._validation import as_float_array, require_finite, validate_policy
 
-__all__ = ["observations", "policies", "rewards"]
+__all__ = ["observations", "policies", "rewards", "zero_classes"]
 
 GapFunction = Callable[[Any, Any, Any, Any], Any]
 """From s, a, t and b, integer arrays that broadcast to (n, m), to the costs (n, m)."""
@@ -183,3 +183,42 @@ def observations(
         )
 
     return compute
+
+
+def zero_classes(
+    mdp: MDP, gap: ArrayLike | GapFunction, *, lax: bool = False
+) -> NDArray[np.float64]:
+    """Number the state-action pairs so that those with gap 0 have equal numbers.
+
+    As rewards they give the relation whose classes are at distance 0 with this gap, for example
+    that of several reward structures: `relation.bisimulation(mdp.replace(R=zero_classes(...)))`.
+
+    Args:
+        mdp: the MDP.
+        gap: an array or a function, as in `exact.bisimulation`; a pseudometric.
+        lax: whether pairs of different actions are compared, for `relation.lax`; actions of equal
+            choice labels always are.
+
+    Returns:
+        (S, A), the number of each pair; without `lax` numbers of different actions are unrelated.
+
+    Raises:
+        InputError: the gap is no symmetric nonnegative cost of the MDP.
+
+    >>> from bisimetric import relation
+    >>> mdp = MDP.deterministic([[0], [1], [2]], [[0], [0], [0]], discount=0.5)
+    >>> time, energy = [[1], [2], [1]], [[5], [5], [5]]
+    >>> relation.bisimulation(mdp.replace(R=zero_classes(mdp, rewards([time, energy]))))
+    array([0, 1, 0])
+    """
+    from bisimetric.exact._gap_solver import evaluate_gap  # which imports this module
+
+    everything = mdp.replace(available=None)
+    kind = "lax" if lax else "bisimulation"
+    table = evaluate_gap("gaps.zero_classes", kind, everything, gap, None, check_triangles=False)
+    (states, actions), (own, other) = mdp.R.shape, table.shape[:2]
+    if other > 1:
+        pairs = table.transpose(2, 0, 3, 1).reshape(states * actions, states * actions)
+        return np.array((pairs == 0).argmax(axis=1).reshape(states, actions), np.float64)
+    classes = (table[:, 0] == 0).argmax(axis=2).T.astype(np.float64)
+    return np.array(np.broadcast_to(classes, (states, actions if own == 1 else own)))

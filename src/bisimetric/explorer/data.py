@@ -34,6 +34,7 @@ SYMBOLS = {
     "lax": "d_lax",
     "mico": "MICo",
     "reduced_mico": "reduced MICo",
+    "undiscounted": "d_1",
 }
 
 
@@ -194,6 +195,8 @@ def _build_values(sheet: PageDistance) -> dict[str, Any]:
         }
     if d.kind == "reduced_mico":
         return {"noValues": "Reduced MICo does not bound differences of values."}
+    if d.kind == "undiscounted":
+        return {"noValues": "Undiscounted distances do not bound differences of values."}
     if d.policy is not None:
         V = planning.policy_values(d.mdp, d.policy, tol=math.inf)
     else:
@@ -213,10 +216,14 @@ def _build_transitions(sheet: PageDistance, d: Distance, num_matrices: int) -> d
         }
     if d.kind == "reduced_mico":
         return {"noTransitions": "Reduced MICo has no steps of its own; explain MICo."}
+    if d.kind == "undiscounted":
+        return {"noTransitions": "Undiscounted distances are no sums over steps."}
     if "gap" in d.metadata:
         return {"noTransitions": "The distance has a gap of its own; steps show rewards."}
     if d.mdp.has_labels or d.mdp.choice_labels is not None:
         return {"noTransitions": "The MDP has labels; `bisimetric explain` explains a pair."}
+    if d.mdp.ground_distance is not None:
+        return {"noTransitions": "The MDP has observations; `bisimetric explain` explains a pair."}
     dynamics = d.mdp
     if d.policy is not None:
         # A policy may take actions that were never observed; no transition is shown there.

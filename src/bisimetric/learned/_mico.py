@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.learned.api import learn_distance
 from bisimetric.learned.config import (
     DEFAULT_OPTIONS,
@@ -40,7 +41,6 @@ from bisimetric.learned.losses import (
     LearnedKind,
     Objective,
     compute_pair_td_loss,
-    compute_reward_gaps,
 )
 from bisimetric.learned.networks.mico_network import (
     MicoNetwork,
@@ -54,6 +54,7 @@ from bisimetric.learned.sources import (
     StateSource,
     TrainingSource,
     TransitionSource,
+    reject_cost,
 )
 from bisimetric.learned.training import Algorithm
 from bisimetric.mdp import MDP
@@ -136,6 +137,8 @@ class PairTDConfig:
             )
         rewards = np.asarray(source.reward, np.float64).ravel()
         gap = compute_mean_gap(rewards, compute_terminal_share(source, discount))
+        if isinstance(source, StateSource) and source.has_cost:
+            gap = float(np.mean(np.asarray(source.compute_gaps(), np.float64)))
         unit = (gap or 1.0) / (1 - discount)
         if self.network.parametrisation == "angular":
             # A right angle is then one such distance.
@@ -247,6 +250,7 @@ def build_batch_objective(
     source: TrainingSource, network: ScaledMicoNetwork, discount: float, batch_size: int
 ) -> Objective:
     """Return the loss over sampled transitions; see `compute_pair_td_loss`."""
+    reject_cost("learned.mico", source, "leave noise out, or use fewer states")
 
     def sample(key: Array) -> tuple[Array, Batch]:
         """Return row numbers and transitions; rows of -1 have a single outcome."""
@@ -276,7 +280,7 @@ def build_table_objective(
     points, states = source.compute_features(), len(source.points)
 
     def prepare(target: Parameters, step: Array) -> Array:
-        gap = compute_reward_gaps(source.reward[:, 0]) / network.unit
+        gap = source.compute_gaps()[0] / network.unit
         bootstrap = network.network.table(target["pairs"], points, points)
         return jax.lax.fori_loop(
             0,
@@ -308,6 +312,7 @@ def mico(
     noise_clip: float = 0.3,
     reference: Distance | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> LearnedDistance:
     """Approximate MICo (Castro et al. 2021) with a network U, also of stochastic data.
 
@@ -351,6 +356,7 @@ def mico(
         noise_clip: the largest noise, in either direction.
         reference: the exact distance, for an MDP; errors against it are recorded in `history`.
         options: logging, early stopping, checkpoints and devices.
+        gap: for an MDP, immediate costs in place of the differences of rewards; see `exact.mico`.
 
     Returns:
         The learned distance, in units of reward.
@@ -381,6 +387,7 @@ def mico(
         noise_clip=noise_clip,
         reference=reference,
         options=options,
+        gap=gap,
     )
 
 

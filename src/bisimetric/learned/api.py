@@ -19,9 +19,11 @@ from bisimetric.errors import (
     StochasticDataWarning,
     require_integer,
 )
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.learned import evaluation, files, source_builders, training
 from bisimetric.learned._fit import fit
 from bisimetric.learned.config import DEFAULT_OPTIONS, RunOptions
+from bisimetric.learned.costs import describe_costs, require_gap_of_mdp
 from bisimetric.learned.defaults import DEFAULT_UPDATES, choose_config, choose_updates
 from bisimetric.learned.learned_distance import LearnedDistance
 from bisimetric.learned.losses import LearnedKind
@@ -47,6 +49,7 @@ def bisimulation(
     noise_clip: float = 0.3,
     reference: Distance | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> LearnedDistance:
     """Approximate the bisimulation metric d~ with a network psi.
 
@@ -81,6 +84,9 @@ def bisimulation(
         noise_clip: the largest noise, in either direction.
         reference: the exact distance, for an MDP; errors against it are recorded in `history`.
         options: logging, early stopping, checkpoints and devices.
+        gap: for an MDP, immediate costs in place of the differences of rewards; see
+            `exact.bisimulation` and `exact.on_policy`. The default algorithm is then
+            `ModelBasedConfig()`, as for an MDP with observations.
 
     Returns:
         The learned distance, in units of reward.
@@ -112,6 +118,7 @@ def bisimulation(
         noise_clip=noise_clip,
         reference=reference,
         options=options,
+        gap=gap,
     )
 
 
@@ -127,6 +134,7 @@ def on_policy(
     noise_clip: float = 0.3,
     reference: Distance | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> LearnedDistance:
     """Approximate the on-policy metric d^pi with a network psi.
 
@@ -163,6 +171,9 @@ def on_policy(
         noise_clip: the largest noise, in either direction.
         reference: the exact distance, for an MDP; errors against it are recorded in `history`.
         options: logging, early stopping, checkpoints and devices.
+        gap: for an MDP, immediate costs in place of the differences of rewards; see
+            `exact.bisimulation` and `exact.on_policy`. The default algorithm is then
+            `ModelBasedConfig()`, as for an MDP with observations.
 
     Returns:
         The learned distance, in units of reward.
@@ -194,6 +205,7 @@ def on_policy(
         noise_clip=noise_clip,
         reference=reference,
         options=options,
+        gap=gap,
     )
 
 
@@ -258,6 +270,7 @@ def initialise(
         "method": "learned",
         **files.describe_run(kind, discount, config, (seed,)),
         "updates": 0,
+        **describe_costs(mdp),
     }
     names, points = _list_states(source, training_source)
     return LearnedDistance(
@@ -287,6 +300,7 @@ def learn_distance(
     noise_clip: float,
     reference: Distance | None,
     options: RunOptions,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> LearnedDistance:
     """Learn a distance of any kind; called by the exported functions only (see `stacklevel`)."""
     caller = f"learned.{kind}"
@@ -298,6 +312,7 @@ def learn_distance(
             remedy="give one",
         )
     mdp = source if isinstance(source, MDP) else None
+    require_gap_of_mdp(kind, source, gap)
     if discount is not None:
         discount = validate_discount(discount)
     else:
@@ -306,10 +321,12 @@ def learn_distance(
     start_time = time.perf_counter()
     with jax.default_device(device):
         if config is None:
-            config = choose_config(kind, source, options.device, policy=policy)
+            config = ModelBasedConfig()
+            if gap is None:
+                config = choose_config(kind, source, options.device, policy=policy)
             updates = choose_updates(config) if updates is None else updates
         training_source = _build_source(
-            kind, source, policy, discount, config, noise=noise, noise_clip=noise_clip
+            kind, source, policy, discount, config, noise=noise, noise_clip=noise_clip, gap=gap
         )
         randomness = None
         if isinstance(training_source, ModelSource):
@@ -367,6 +384,7 @@ def learn_distance(
         "bisimetric": bisimetric.__version__,
         "jax": jax.__version__,
     }
+    metadata.update(describe_costs(mdp, gap))
     if isinstance(source, Transitions):
         metadata["stochastic_data"] = randomness is not None
     if isinstance(training_source, ModelSource):
@@ -398,10 +416,11 @@ def _build_source(
     *,
     noise: float = 0.0,
     noise_clip: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> TrainingSource:
     """Return the training source of an algorithm; model-based learning has one of its own."""
     if not isinstance(config, ModelBasedConfig) or isinstance(source, ModelSource):
-        return source_builders.build_source(kind, source, policy, noise, noise_clip)
+        return source_builders.build_source(kind, source, policy, noise, noise_clip, gap)
     if noise:
         raise InputError(
             "is not available for a ModelBasedConfig",
@@ -417,6 +436,7 @@ def _build_source(
         max_states=config.max_states,
         num_representatives=config.num_representatives,
         neighbours=config.neighbours,
+        gap=gap,
     )
 
 

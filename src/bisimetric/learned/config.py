@@ -217,6 +217,9 @@ class PairQConfig:
         unit = (HEADROOM * gap or 1.0) / (1 - discount)
         possible = [np.append(each, 0.0) if terminal_share else each for each in rewards.values()]
         reward_range = max(float(np.ptp(each)) for each in possible)
+        if isinstance(source, StateSource) and source.has_cost:
+            gaps = np.asarray(source.compute_gaps(), np.float64)
+            unit, reward_range = (HEADROOM * gaps.mean() or 1.0) / (1 - discount), float(gaps.max())
         diameter_bound = reward_range / (1 - discount) / unit
         return PairQEnsemble(
             add_fourier_features(fit_to_observations(self.network, source), source),

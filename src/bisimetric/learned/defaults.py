@@ -50,8 +50,8 @@ def choose_config(
 ) -> PairQConfig | ModelBasedConfig:
     """Return the hyperparameters that `learned.bisimulation` and `learned.on_policy` default to.
 
-    They are those of `ModelBasedConfig()` for an MDP that is stochastic, has labels or lacks
-    actions;
+    They are those of `ModelBasedConfig()` for an MDP that is stochastic, has labels or
+    observations, or lacks actions;
     for recorded data whose repeated states have different outcomes; and for d~ from recorded data
     of at most 1,000 states that hold every action in each of them. Ids of states must have every
     action in any case.
@@ -120,6 +120,8 @@ def _needs_model(
         return True
     if isinstance(source, MDP):
         if source.has_labels or source.choice_labels is not None:
+            return True
+        if source.ground_distance is not None:
             return True
         if kind == "bisimulation":
             return not (source.is_deterministic and source.available is None)

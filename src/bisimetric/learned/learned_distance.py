@@ -16,6 +16,7 @@ from bisimetric._text import format_names, pluralise, render_html_table
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer, suggest_names
 from bisimetric.learned import files, functional, network_files
+from bisimetric.learned.costs import require_rewards_only
 from bisimetric.learned.evaluation import (
     EVALUATION_BATCH,
     Quality,
@@ -170,7 +171,7 @@ class LearnedDistance:
             The loss, a scalar.
 
         Raises:
-            InputError: when an observation has another shape.
+            InputError: for another shape of an observation, or if d compares more than rewards.
 
         >>> from bisimetric.learned import TransitionBatch
         >>> from bisimetric.learned.castro2020 import PairNetwork
@@ -182,6 +183,7 @@ class LearnedDistance:
         >>> jax.jit(d.loss)(d.params, d.params, batch).shape
         ()
         """
+        require_rewards_only("LearnedDistance.loss", self.metadata)
         return functional.compute_loss(
             self.kind, self.network, self.scaling, self.discount, params, target_params, batch, beta
         )
@@ -283,8 +285,9 @@ class LearnedDistance:
             The largest violations, and the mean residual.
 
         Raises:
-            InputError: when the source is of another type or scaled differently.
+            InputError: for another type or scaling, or if d compares more than rewards.
         """
+        require_rewards_only("LearnedDistance.quality", self.metadata)
         if isinstance(source, Transitions):
             kind: LearnedKind = "mico" if self.kind == "reduced_mico" else self.kind
             source = source_from_transitions(kind, source, scaling=self.scaling)
@@ -466,21 +469,18 @@ class LearnedDistance:
         return np.asarray(compute_distances_compiled(self.network, self.parameters, x, y))
 
     def __repr__(self) -> str:
-        return (
-            f"LearnedDistance({self.kind}, discount {self.discount:g}, "
-            f"{self.scaling.num_features} features, an approximation)"
-        )
+        features = f"{self.scaling.num_features} features, an approximation"
+        return f"LearnedDistance({self.kind}, discount {self.discount:g}, {features})"
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
-        source = "observations"
-        if self.points is not None:
-            source = f"states, {format_names(len(self.points), self.names)}"
+        points = self.points
+        states = "" if points is None else f"states, {format_names(len(points), self.names)}"
         num_weights = sum(np.size(leaf) for leaf in jax.tree.leaves(self.parameters))
         rows = {
             "kind": self.kind,
             "discount": f"{self.discount:g}",
-            "learned from": source,
+            "learned from": states or "observations",
             "features": f"{self.scaling.num_features:,}",
             "network": f"{type(self.network).__name__}, {pluralise(num_weights, 'weight')}",
         }

@@ -18,7 +18,13 @@ from jax import Array
 from bisimetric.learned.networks.mico_network import ScaledMicoNetwork
 from bisimetric.learned.networks.pair_layer import TILE, build_tile_groups
 from bisimetric.learned.networks.pair_network import Parameters
-from bisimetric.learned.sources import ANY_ACTION, Batch, StateSource, TrainingSource
+from bisimetric.learned.sources import (
+    ANY_ACTION,
+    Batch,
+    StateSource,
+    TrainingSource,
+    reject_cost,
+)
 
 LearnedKind = Literal["bisimulation", "on_policy", "mico", "reduced_mico"]
 TargetFunction = Callable[[Array, Array, Array, Array, float, Array], Array]
@@ -189,6 +195,7 @@ def build_batch_objective(
     horizon_growth: float,
 ) -> Objective:
     """Return the loss over all pairs of a batch; the target network and beta stay fixed."""
+    reject_cost(f"learned.castro2020.{kind}", source, "raise batch_size to the number of states")
     loss, table = LOSSES[kind], network.table
     sort = loss.same_actions and not source.scaling.has_terminal and batch_size % TILE == 0
 
@@ -244,7 +251,7 @@ def build_all_pairs_objective(
     def prepare(target: Parameters, step: Array) -> Array:
         value = table(target, points, points)
         next_value = source.gather_successors(value)
-        gap = jax.vmap(compute_reward_gaps)(source.reward.T)
+        gap = source.compute_gaps()
         different = jnp.zeros((states, states), dtype=bool)
         targets = jax.vmap(map_over_pairs(loss.target), in_axes=(0, 0, None, None, None, None))
         return targets(

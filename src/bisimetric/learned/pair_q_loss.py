@@ -24,7 +24,7 @@ from jax import Array
 from bisimetric.learned.losses import Objective, compute_reward_gaps
 from bisimetric.learned.networks.metric_networks import PairQEnsemble
 from bisimetric.learned.networks.pair_network import Parameters
-from bisimetric.learned.sources import StateSource, TrainingSource
+from bisimetric.learned.sources import StateSource, TrainingSource, reject_cost
 
 
 def compute_target(
@@ -59,6 +59,7 @@ def build_batch_objective(
     source: TrainingSource, network: PairQEnsemble, discount: float, batch_size: int
 ) -> Objective:
     """Return the loss over pairs of sampled transitions, the same number of each action."""
+    reject_cost("learned", source, "leave noise out, or give a learned.ModelBasedConfig")
     per_action = max(batch_size // network.num_actions, 2)
     same = jnp.eye(per_action, dtype=bool)
     sampler = source.build_stratified_sampler(network.num_actions, per_action)
@@ -137,7 +138,7 @@ def build_target_function(
     def compute_targets(parameters: Parameters, step: Array) -> Array:
         # As a product: a quotient by an argument rounds differently in some of these programs.
         inverse = jax.lax.optimization_barrier(1 / jnp.float32(network.unit))
-        gap = jax.vmap(compute_reward_gaps)(source.reward.T) * inverse
+        gap = source.compute_gaps() * inverse
 
         def back_up(next_value: Array) -> Array:
             return compute_target(

@@ -1,4 +1,4 @@
-"""Repeated states in recorded data: their mean rewards, and whether their outcomes differ.
+"""Repeated states in recorded data: mean rewards, episodes, and whether their outcomes differ.
 
 States are equal where their ids are, or, without ids, where their observations are equal in every
 number. Observations that never repeat say nothing about randomness.
@@ -170,6 +170,47 @@ def select_policy_steps(
             argument="policy",
         )
     return np.asarray(data.actions == actions[data.states])
+
+
+def count_remaining_steps(data: Transitions, selected: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the steps from each selected one to the end of its recorded episode, itself included.
+
+    An episode also ends before a step that is not selected, and where the next observation of a
+    step is not the observation of the following one, as in a random sample of steps.
+
+    >>> data = Transitions([0, 1, 0], [0] * 3, [0.0] * 3, [1, 2, 1], [False, True, False])
+    >>> count_remaining_steps(data, np.array([True] * 3)).tolist()
+    [2, 1, 1]
+    """
+    ended = data.terminated | data.truncated
+    ended[-1] = True
+    ended[:-1] |= ~selected[1:]
+    if data.states is not None and data.next_states is not None:
+        ended[:-1] |= data.next_states[:-1] != data.states[1:]
+    else:
+        ended[:-1] |= ~find_shared_states(data.observations, data.next_observations)[:-1]
+    last = np.flatnonzero(ended[selected])
+    rows = np.arange(int(selected.sum()))
+    return (last[np.searchsorted(last, rows)] - rows + 1).astype(np.int32)
+
+
+def find_shared_states(
+    observations: NDArray[Any], next_observations: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Return for each step whether the following one starts from its next observation, (n,)."""
+    steps = len(observations)
+    state_bits, next_bits = view_bits(observations), view_bits(next_observations)
+    continues = np.zeros(steps, np.bool_)
+    for start in range(0, steps - 1, HASH_BLOCK):
+        stop = min(start + HASH_BLOCK, steps - 1)
+        equal = next_bits[start:stop] == state_bits[start + 1 : stop + 1]
+        continues[start:stop] = equal.reshape(stop - start, -1).all(axis=1)
+    return continues
+
+
+def view_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Return half-precision numbers as their bits, on which NumPy is many times faster."""
+    return array.view(np.uint16) if array.dtype == np.float16 else array
 
 
 def _view_words(block: NDArray[Any]) -> NDArray[np.uint64]:

@@ -12,8 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from bisimetric._memory import require_memory
 from bisimetric.errors import InputError, require_integer
+from bisimetric.exact.gaps import GapFunction
+from bisimetric.learned.costs import build_cost
 from bisimetric.learned.losses import LOSSES, LearnedKind
-from bisimetric.learned.repeated_states import average_repeated_rewards, select_policy_steps
+from bisimetric.learned.repeated_states import (
+    average_repeated_rewards,
+    count_remaining_steps,
+    find_shared_states,
+    select_policy_steps,
+    view_bits,
+)
 from bisimetric.learned.sources import (
     ChainSource,
     FeatureScaling,
@@ -44,11 +52,12 @@ def build_source(
     policy: ArrayLike | None,
     noise: float,
     noise_clip: float,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> TrainingSource:
     """Return the training source of an MDP or of transitions; a training source as it is."""
     caller = f"learned.{kind}"
     if isinstance(source, MDP):
-        return source_from_mdp(kind, source, policy, noise=noise, noise_clip=noise_clip)
+        return source_from_mdp(kind, source, policy, noise=noise, noise_clip=noise_clip, gap=gap)
     if noise:
         raise InputError(
             "is for the states of an MDP; a training source has its own",
@@ -82,6 +91,7 @@ def source_from_mdp(
     scaling: FeatureScaling | Literal["none"] | None = None,
     noise: float = 0.0,
     noise_clip: float = 0.3,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> StateSource:
     """Return the states of an MDP as a training source.
 
@@ -98,6 +108,7 @@ def source_from_mdp(
         noise: the standard deviation of Gaussian noise added to the points of a state and its
             successor alike.
         noise_clip: the largest noise, in either direction.
+        gap: immediate costs in place of the differences of rewards; see `exact.bisimulation`.
 
     Returns:
         The source, whose states and actions are sampled uniformly.
@@ -165,7 +176,10 @@ def source_from_mdp(
         fitted if shape is None else dataclasses.replace(fitted, shape=shape),
         float(noise),
         float(noise_clip),
+        jnp.asarray(_convert_rewards(kind, build_cost(kind, mdp, policy, gap))),
     )
+    if gap is not None:
+        source = dataclasses.replace(source, reward=jnp.zeros_like(source.reward))
     if probabilities is None:
         return source
     return ChainSource(**vars(source), probabilities=jnp.asarray(probabilities))
@@ -259,7 +273,7 @@ def source_from_transitions(
         rewards = average_repeated_rewards(observations, rewards)
     featurise = _featurise_shared if half_precision else _featurise_separately
     x, x_next = featurise(kind, scaling, observations, next_observations, terminated)
-    remaining = _count_remaining_steps(data, selected) if kind == "on_policy" else None
+    remaining = count_remaining_steps(data, selected) if kind == "on_policy" else None
     return TransitionSource(
         jnp.asarray(x),
         jnp.asarray(actions[selected]),
@@ -270,42 +284,6 @@ def source_from_transitions(
         remaining=None if remaining is None else jnp.asarray(remaining),
         longest_episode=1 if remaining is None else int(remaining.max()),
     )
-
-
-def _count_remaining_steps(data: Transitions, selected: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the steps from each selected one to the end of its recorded episode, itself included.
-
-    An episode also ends before a step that is not selected, and where the next observation of a
-    step is not the observation of the following one, as in a random sample of steps.
-
-    >>> data = Transitions([0, 1, 0], [0] * 3, [0.0] * 3, [1, 2, 1], [False, True, False])
-    >>> _count_remaining_steps(data, np.array([True] * 3)).tolist()
-    [2, 1, 1]
-    """
-    ended = data.terminated | data.truncated
-    ended[-1] = True
-    ended[:-1] |= ~selected[1:]
-    if data.states is not None and data.next_states is not None:
-        ended[:-1] |= data.next_states[:-1] != data.states[1:]
-    else:
-        ended[:-1] |= ~_find_shared_states(data.observations, data.next_observations)[:-1]
-    last = np.flatnonzero(ended[selected])
-    rows = np.arange(int(selected.sum()))
-    return (last[np.searchsorted(last, rows)] - rows + 1).astype(np.int32)
-
-
-def _find_shared_states(
-    observations: NDArray[Any], next_observations: NDArray[Any]
-) -> NDArray[np.bool_]:
-    """Return for each step whether the following one starts from its next observation, (n,)."""
-    steps = len(observations)
-    state_bits, next_bits = _view_bits(observations), _view_bits(next_observations)
-    continues = np.zeros(steps, np.bool_)
-    for start in range(0, steps - 1, SCALING_BLOCK):
-        stop = min(start + SCALING_BLOCK, steps - 1)
-        equal = next_bits[start:stop] == state_bits[start + 1 : stop + 1]
-        continues[start:stop] = equal.reshape(stop - start, -1).all(axis=1)
-    return continues
 
 
 def standardise(points: NDArray[Any]) -> FeatureScaling:
@@ -350,7 +328,7 @@ def _featurise_shared(
     state.
     """
     steps = len(observations)
-    continues = _find_shared_states(observations, next_observations)
+    continues = find_shared_states(observations, next_observations)
     entered = np.flatnonzero(~continues & ~terminated)
     x = np.zeros((steps + len(entered) + scaling.has_terminal, scaling.num_features), np.float16)
     row = np.arange(1, steps + 1, dtype=np.int32)
@@ -369,18 +347,13 @@ def _featurise_shared(
                 x[start : start + len(block)] = scaling(block)
         x[steps : steps + len(entered)] = scaling(next_observations[entered])
     for start in range(0, len(x), SCALING_BLOCK):
-        exponents = _view_bits(x[start : start + SCALING_BLOCK]) & FLOAT16_INFINITY_BITS
+        exponents = view_bits(x[start : start + SCALING_BLOCK]) & FLOAT16_INFINITY_BITS
         if (exponents == FLOAT16_INFINITY_BITS).any():
             raise InputError(
                 f"learned.{kind}: a feature is too large for half precision; leave out "
                 "half_precision, or give a scaling."
             )
     return x, row
-
-
-def _view_bits(array: NDArray[Any]) -> NDArray[Any]:
-    """Return half-precision numbers as their bits, on which NumPy is many times faster."""
-    return array.view(np.uint16) if array.dtype == np.float16 else array
 
 
 def _build_observations(kind: LearnedKind, data: Transitions) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -491,7 +464,7 @@ def _validate_growth(kind: LearnedKind, growth: tuple[int, int]) -> tuple[int, i
 
 def _convert_rewards(kind: LearnedKind, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return rewards in single precision, or raise an InputError where they overflow."""
-    largest = float(np.abs(rewards).max())
+    largest = float(np.abs(rewards).max(initial=0.0))
     if largest > FLOAT32_MAX:
         raise InputError(
             f"learned.{kind}: a reward is {largest:.3g}, too large for 32-bit floats; give rewards "

@@ -180,6 +180,7 @@ class StateSource:
         noise: the standard deviation of Gaussian noise that is added to the points, the same for a
             state and its successor, in the units of the points; 0 for none.
         noise_clip: the largest noise, in either direction.
+        cost: (0, 1 or A, S, S), added to the differences of rewards: ground distances, or a gap.
     """
 
     points: Array
@@ -188,6 +189,18 @@ class StateSource:
     scaling: FeatureScaling
     noise: float = 0.0
     noise_clip: float = 0.0
+    cost: Array = dataclasses.field(default_factory=lambda: jnp.zeros((0, 0, 0)))
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether there is a cost besides the differences of rewards."""
+        return self.cost.shape[0] > 0
+
+    def compute_gaps(self) -> Array:
+        """Return the immediate costs of two states, per action: (A, S, S)."""
+        reward = self.reward.T
+        gaps = jnp.abs(reward[:, :, None] - reward[:, None, :])
+        return gaps + self.cost if self.has_cost else gaps
 
     @property
     def enumerable(self) -> bool:
@@ -265,6 +278,7 @@ class ChainSource(StateSource):
         scaling: how points become features.
         noise: as in `StateSource`.
         noise_clip: the largest noise, in either direction.
+        cost: as in `StateSource`.
         probabilities: (S, S), the transition matrix.
     """
 
@@ -434,6 +448,17 @@ class TransitionSource:
 TrainingSource = StateSource | TransitionSource
 
 
+def reject_cost(caller: str, source: TrainingSource, remedy: str) -> None:
+    """Raise InputError if the pairs of sampled transitions would ignore a cost of the source."""
+    if isinstance(source, StateSource) and source.has_cost:
+        raise InputError(
+            "has observations or a gap, which sampled pairs of transitions do not compare",
+            caller=caller,
+            argument="source",
+            remedy=remedy,
+        )
+
+
 def _flatten_scaling(scaling: FeatureScaling) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     return (scaling.shift, scaling.width), (scaling.has_terminal, scaling.shape)
 
@@ -452,12 +477,12 @@ def _unflatten_scaling(static: tuple[Any, Any], arrays: tuple[Any, Any]) -> Feat
 jax.tree_util.register_pytree_node(FeatureScaling, _flatten_scaling, _unflatten_scaling)
 jax.tree_util.register_dataclass(
     StateSource,
-    data_fields=["points", "successor", "reward", "scaling"],
+    data_fields=["points", "successor", "reward", "scaling", "cost"],
     meta_fields=["noise", "noise_clip"],
 )
 jax.tree_util.register_dataclass(
     ChainSource,
-    data_fields=["points", "successor", "reward", "probabilities", "scaling"],
+    data_fields=["points", "successor", "reward", "probabilities", "scaling", "cost"],
     meta_fields=["noise", "noise_clip"],
 )
 jax.tree_util.register_dataclass(

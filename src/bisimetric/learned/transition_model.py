@@ -24,6 +24,9 @@ from bisimetric import exact
 from bisimetric._memory import require_memory
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError, NotConverged
+from bisimetric.exact._gap_solver import add_ground_distance, bound_diameter, evaluate_gap
+from bisimetric.exact.gaps import GapFunction
+from bisimetric.learned.costs import require_gap_of_mdp
 from bisimetric.learned.losses import LOSSES, LearnedKind
 from bisimetric.learned.repeated_states import MIN_REPETITIONS, find_first_occurrences
 from bisimetric.learned.source_builders import (
@@ -60,6 +63,7 @@ class ModelSource(StateSource):
         scaling: how observations became features.
         noise: 0.
         noise_clip: 0.
+        cost: empty.
         features: (N, num_features), those of the states of the model.
         values: (N, N), the distances between them.
         repeats: whether its states are all states of the data; otherwise a sample of them.
@@ -83,7 +87,7 @@ class ModelSource(StateSource):
 
 jax.tree_util.register_dataclass(
     ModelSource,
-    data_fields=["points", "successor", "reward", "scaling", "features", "values"],
+    data_fields=["points", "successor", "reward", "scaling", "cost", "features", "values"],
     meta_fields=["noise", "noise_clip", "repeats"],
     # It would require another compilation for every model.
     drop_fields=["summary"],
@@ -100,6 +104,7 @@ def source_from_model(
     max_states: int = 1_000,
     num_representatives: int = 150,
     neighbours: int | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> ModelSource:
     """Return the states of a transition model with their distances, as a training source.
 
@@ -125,6 +130,8 @@ def source_from_model(
         num_representatives: states of the model otherwise.
         neighbours: recorded states whose outcomes are those of a representative; default: the
             square root of the number of transitions.
+        gap: for an MDP, immediate costs in place of the differences of rewards; see
+            `exact.bisimulation`.
 
     Returns:
         The source; a `ModelBasedConfig` learns from it.
@@ -146,7 +153,8 @@ def source_from_model(
             remedy="give a learned.PairTDConfig",
         )
     if isinstance(source, MDP):
-        return _source_from_mdp(kind, source, policy, points, discount)
+        return _source_from_mdp(kind, source, policy, points, discount, gap)
+    require_gap_of_mdp(kind, source, gap)
     ids = isinstance(source, Transitions) and has_id_observations(source)
     if isinstance(source, Transitions):
         source = source_from_transitions(kind, source, policy)
@@ -168,6 +176,7 @@ def _source_from_mdp(
     policy: ArrayLike | None,
     points: ArrayLike | None,
     discount: float,
+    gap: ArrayLike | GapFunction | None,
 ) -> ModelSource:
     """Return the states of an MDP with their exact distances."""
     model = mdp.replace(discount=discount)
@@ -179,7 +188,7 @@ def _source_from_mdp(
     actions = None
     if kind == "on_policy":
         actions = resolve_policy(kind, mdp, policy, caller="learned")
-    values, error = _solve(kind, model, actions)
+    values, error = _solve(kind, model, actions, gap)
     summary = {"states": mdp.num_states, "estimated_from": "the MDP", "error": error}
     return ModelSource(
         jnp.asarray(flat),
@@ -248,7 +257,7 @@ def _source_from_data(
             argument="source",
             remedy="collect more, give observations, or give a learned.PairQConfig",
         )
-    values, error = _solve(kind, mdp, None)
+    values, error = _solve(kind, mdp, None, None)
     random = (np.diff(mdp.P.indptr) > 1) & (visits > 0)
     summary = {
         "states": size,
@@ -384,11 +393,16 @@ def _find_nearest(
 
 
 def _solve(
-    kind: LearnedKind, mdp: MDP, policy: NDArray[Any] | None
+    kind: LearnedKind, mdp: MDP, policy: NDArray[Any] | None, gap: ArrayLike | GapFunction | None
 ) -> tuple[NDArray[np.float32], float]:
     """Return the distances of a model, and their proven error."""
-    bound = float(np.ptp(mdp.R)) / (1 - mdp.discount)
-    options: dict[str, Any] = {"tol": RELATIVE_TOLERANCE * bound} if bound else {}
+    bound = mdp.diameter_bound
+    if gap is not None:
+        table = evaluate_gap(f"learned.{kind}", kind, mdp, gap, policy, check_triangles=False)
+        bound = bound_diameter(add_ground_distance(table, mdp)[0], mdp, lax=False)
+    options: dict[str, Any] = {"gap": gap}
+    if bound:
+        options["tol"] = RELATIVE_TOLERANCE * bound
     try:
         if kind == "bisimulation":
             distance = exact.bisimulation(mdp, **options)

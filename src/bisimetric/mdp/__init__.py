@@ -22,6 +22,13 @@ from bisimetric.mdp._labels import (
     validate_choice_labels,
     validate_labels,
 )
+from bisimetric.mdp._observations import (
+    GroundDistance,
+    GroundMetric,
+    merge_observations,
+    reject_observations,
+    validate_observations,
+)
 from bisimetric.mdp._validation import (
     PROBABILITY_TOL,
     add_self_loops,
@@ -44,13 +51,16 @@ __all__ = [
     "MDP",
     "PROBABILITY_TOL",
     "TERMINAL",
+    "GroundDistance",
     "InducedChain",
     "StateLabels",
     "compute_comparison_classes",
     "induce_chain",
     "merge_labels",
+    "merge_observations",
     "number_by_appearance",
     "reject_labels",
+    "reject_observations",
     "validate_discount",
     "validate_policy",
 ]
@@ -91,6 +101,12 @@ class MDP:
         choice_labels: one label per action, or None where they are all different. Actions with
             equal labels are a set: each is matched with any action of its label, as choices are in
             Storm; `bisimulation` then compares sets.
+        observations: (S, k) vectors observed in the states, or None. Their ground distance is added
+            to |R(s, a) - R(t, b)| in every distance, and related states are at ground distance 0.
+        ground_distance: "l2" (the default, also "euclidean"), "l1", "max" or "discrete" (1 for
+            different vectors); a function of vectors, from x (n, 1, k) and y (1, m, k) to (n, m);
+            or a matrix (S, S), which needs no observations. It must be a pseudometric, in units of
+            reward. The attribute is a `GroundDistance`, a function of state ids.
         is_empirical: whether P and R are estimates from recorded transitions.
 
     Attributes:
@@ -104,6 +120,9 @@ class MDP:
     MDP(2 states, 1 action, 3 transitions, discount 0.9)
     >>> MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [0.0]], discount=0.9, labels=[(), "goal"])
     MDP(2 states, 1 action, 3 transitions, discount 0.9, 1 label)
+    >>> mdp = MDP.deterministic([[0], [1]], [[0], [1]], discount=0.5, observations=[[0], [3]])
+    >>> mdp.ground_distance(0, 1), mdp.diameter_bound
+    (array(3.), 8.0)
     >>> MDP([[[0.5, 0.4]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.9)
     Traceback (most recent call last):
     ...
@@ -121,6 +140,8 @@ class MDP:
     available: NDArray[np.bool_] | None
     labels: StateLabels | None
     choice_labels: tuple[str, ...] | None
+    observations: NDArray[np.float64] | None
+    ground_distance: GroundDistance | None
     is_empirical: bool
 
     def __init__(
@@ -137,6 +158,8 @@ class MDP:
         available: ArrayLike | None = None,
         labels: Mapping[str, ArrayLike] | Sequence[str | Collection[str]] | None = None,
         choice_labels: Sequence[str] | None = None,
+        observations: ArrayLike | None = None,
+        ground_distance: GroundMetric | GroundDistance | None = None,
         is_empirical: bool = False,
     ) -> None:
         rewards = np.array(as_float_array("rewards", R))
@@ -161,6 +184,9 @@ class MDP:
         put("actions", validate_names("action", actions, num_actions))
         put("labels", validate_labels(labels, num_states))
         put("choice_labels", validate_choice_labels(choice_labels, num_actions))
+        vectors, ground = validate_observations(observations, ground_distance, num_states)
+        put("observations", vectors)
+        put("ground_distance", ground)
         put("positions", validate_state_array("positions", positions, num_states, width=2))
         put("features", validate_state_array("features", features, num_states))
         put("policy", None if policy is None else freeze(validate_policy(self, policy)))
@@ -247,12 +273,15 @@ class MDP:
     def diameter_bound(self) -> float:
         """Upper bound on every distance: (max R - min R) / (1 - discount).
 
+        With observations, their largest ground distance is added to the range of the rewards.
         Where label sets differ and all rewards are equal, it is 1 / (1 - discount): then
         (1 - discount) d is the usual distance of labelled Markov chains, in [0, 1].
         """
         rewards = self.R if self.available is None else self.R[self.available]
         with np.errstate(over="ignore"):
             reward_range = float(np.ptp(rewards))
+            if self.ground_distance is not None:
+                reward_range += self.ground_distance.largest
             if reward_range == 0 and self.has_labels:
                 reward_range = 1.0
             return reward_range / (1 - self.discount)
@@ -381,6 +410,8 @@ class MDP:
         states = pluralise(self.num_states, "state")
         actions = pluralise(self.num_actions, "action")
         labels = "" if self.labels is None else f", {pluralise(len(self.labels), 'label')}"
+        if self.ground_distance is not None:
+            labels += f", {self.ground_distance.description} ground distance"
         return f"MDP({states}, {actions}, {kind}, discount {self.discount}{labels})"
 
     def _repr_html_(self) -> str:
@@ -403,6 +434,8 @@ class MDP:
             rows["missing"] = f"{num_missing:,} of {mask.size:,} pairs of state and action"
         if self.labels is not None:
             rows["labels"] = format_names(len(self.labels), tuple(self.labels))
+        if self.ground_distance is not None:
+            rows["ground distance"] = self.ground_distance.description
         given = [
             name for name in ("positions", "features", "policy") if getattr(self, name) is not None
         ]

@@ -1,7 +1,8 @@
 """Bisimulation relations by partition refinement, and the quotient MDP on their classes.
 
 Each state and available action is a row: the label (a, R(s, a)), or only R(s, a) if actions are
-matched freely, and the distribution of the successors. The initial partition is that by label sets.
+matched freely, and the distribution of the successors. The initial partition is that by label sets
+and observations.
 States are split by the rows that they have, and rows by their probabilities of the blocks, always
 by the smaller part, in O(m log m) for m transitions. Deterministic MDPs have a faster kernel.
 
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from bisimetric.errors import InputError, NearTieWarning
-from bisimetric.mdp import MDP, StateLabels, compute_comparison_classes
+from bisimetric.mdp import MDP, StateLabels, compute_comparison_classes, number_by_appearance
 from bisimetric.mdp._validation import require_mdp
 from bisimetric.relation.lumping import FIXED_POINT_ONE, group_by_successor, lump
 from bisimetric.relation.refinement import refine
@@ -38,14 +39,15 @@ def bisimulation(
         s ~ t  iff  L(s) = L(t)  and
                     for all a:  R(s, a) = R(t, a)  and  P(s, a)(C) = P(t, a)(C) for all classes C
 
-    L(s) is the label set of s (`MDP.labels`). States with different available actions are never
-    bisimilar. Actions with equal `MDP.choice_labels` are compared as sets: each action of s is
-    matched by one of t with the same label, and each of t by one of s. At a discount above 0 the
-    true d~ is 0 within a class and positive between classes; a computed one may be below its error
-    there, and at discount 0 only labels and immediate rewards count. See Givan, Dean & Greig
-    (2003), Equivalence notions and model minimization in Markov decision processes, Artificial
-    Intelligence 147; Larsen & Skou (1991), Bisimulation through probabilistic testing, Information
-    and Computation 94.
+    L(s) is the label set of s (`MDP.labels`). Where states have observations, s and t must also be
+    at ground distance 0 (`MDP.ground_distance`), in all relations. States with different available
+    actions are never bisimilar. Actions with equal `MDP.choice_labels` are compared as sets: each
+    action of s is matched by one of t with the same label, and each of t by one of s. At a discount
+    above 0 the true d~ is 0 within a class and positive between classes; a computed one may be
+    below its error there, and at discount 0 only labels, observations and immediate rewards count.
+    See Givan, Dean & Greig (2003), Equivalence notions and model minimization in Markov decision
+    processes, Artificial Intelligence 147; Larsen & Skou (1991), Bisimulation through probabilistic
+    testing, Information and Computation 94.
 
     Probabilities count as equal within `tol`, rewards within `reward_tol`; as that is not
     transitive, they are sorted and split where neighbours differ by more. Rows are normalised, and
@@ -71,6 +73,8 @@ def bisimulation(
     array([0, 0, 1])
     >>> bisimulation(mdp.replace(labels=["x", "y", "x"]))
     array([0, 1, 2])
+    >>> bisimulation(mdp.replace(observations=[[0.5], [0.5], [0.7]]))
+    array([0, 0, 1])
     """
     require_mdp("relation.bisimulation", mdp)
     return compute_classes(mdp, tol=tol, reward_tol=reward_tol, warn_caller="relation.bisimulation")
@@ -162,8 +166,9 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         R'(c, a) = R(s_c, a),    P'(c, a)(k) = P(s_c, a)(states of class k)
 
     where s_c is the representative of class c. Rows are normalised; names, positions, features,
-    labels, policy and available actions are those of the representatives. If the classes come from
-    `bisimulation` or `lax`, V*(s) is the optimal value of the class of s, `V_quotient[labels]`.
+    labels, observations, policy and available actions are those of the representatives. If the
+    classes come from `bisimulation` or `lax`, V*(s) is the optimal value of the class of s,
+    `V_quotient[labels]`.
 
     Args:
         mdp: the MDP.
@@ -195,6 +200,9 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         (rows.data, classes[rows.indices], rows.indptr),
         shape=(rows.shape[0], len(first)),
     )
+    vectors, metric = (
+        (None, None) if mdp.ground_distance is None else mdp.ground_distance.select(first)
+    )
     return MDP(
         P,
         mdp.R[first],
@@ -209,6 +217,8 @@ def quotient(mdp: MDP, labels: ArrayLike, *, states: ArrayLike | None = None) ->
         if mdp.labels is None
         else StateLabels({name: mask[first] for name, mask in mdp.labels.items()}, len(first)),
         choice_labels=mdp.choice_labels,
+        observations=vectors,
+        ground_distance=metric,
     )
 
 
@@ -268,7 +278,7 @@ def compute_classes(
     """Compute the classes (S,) of `bisimulation` or `lax`.
 
     `warn_caller` begins the warning on near-ties; None raises none. `initial` (S,) is the partition
-    to refine, numbered without gaps; None is that by labels and available actions.
+    to refine, numbered without gaps; None is that by labels, observations and available actions.
     """
     if not 0 <= tol < 1:
         raise InputError(f"relation: tol is {tol} and must be at least 0 and below 1.")
@@ -277,26 +287,34 @@ def compute_classes(
     num_states, num_actions = mdp.R.shape
     groups = np.zeros(num_actions, np.int64) if lax else mdp.choice_groups
     match_freely = len(np.unique(groups)) < num_actions
-    P = mdp.P
+    starts, successors, probabilities = mdp.P.indptr, mdp.P.indices, mdp.P.data
     if initial is None:
         initial = compute_comparison_classes(mdp, lax=lax)
+        if mdp.ground_distance is not None:
+            initial = number_by_appearance(initial, mdp.ground_distance.classes)
     source = np.repeat(np.arange(num_states), num_actions)
     action = np.tile(np.arange(num_actions), num_states)
     rewards = mdp.R.ravel()
     if mdp.available is not None:
         rows = np.flatnonzero(mdp.available)
-        P, source, action, rewards = P[rows], source[rows], action[rows], rewards[rows]
+        source, action, rewards = source[rows], action[rows], rewards[rows]
+        # As mdp.P[rows], which takes longer than the refinement of a small model.
+        support = np.diff(starts)[rows]
+        ends = np.cumsum(support)
+        entries = np.arange(ends[-1]) + np.repeat(starts[rows] - ends + support, support)
+        successors, probabilities = successors[entries], probabilities[entries]
+        starts = np.concatenate([[0], ends])
     labels, num_labels = label_rows(rewards, groups[action], reward_tol, warn_caller)
     # Refinement is memory-bound, so indices use the narrowest type.
-    index: Any = np.int32 if P.nnz <= np.iinfo(np.int32).max else np.int64
+    index: Any = np.int32 if len(successors) <= np.iinfo(np.int32).max else np.int64
     start = (initial.astype(index), int(initial.max()) + 1)
     edges = (source.astype(index), labels.astype(index), num_labels)
-    successors = P.indices.astype(index)
+    successors = successors.astype(index)
     classes: NDArray[np.int64]
-    if P.nnz == len(labels):
+    if len(successors) == len(labels):
         classes = refine(edges[0], successors, *edges[1:], *start, match_freely)
     else:
-        moves = group_by_successor(P.indptr.astype(index), successors, P.data, num_states)
+        moves = group_by_successor(starts.astype(index), successors, probabilities, num_states)
         classes = lump(*moves, *edges, *start, match_freely, int(tol * FIXED_POINT_ONE))
     return classes
 

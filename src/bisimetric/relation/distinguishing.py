@@ -95,8 +95,8 @@ def distinguish(
         The formula with the two values that it separates.
 
     Raises:
-        InputError: there is no such state, the states are bisimilar, or a tolerance is out of
-            range.
+        InputError: there is no such state, the states are bisimilar, the MDP has observations, or a
+            tolerance is out of range.
         InsufficientMemory: the rounds of refinement do not fit into memory.
 
     >>> P = [[[0, 0, 0.5, 0.5]], [[0, 0, 0.4, 0.6]], [[0, 0, 1, 0]], [[0, 0, 0, 1]]]
@@ -107,6 +107,11 @@ def distinguish(
     """
     caller = "relation.distinguish"
     require_mdp(caller, mdp)
+    if mdp.ground_distance is not None:
+        raise InputError(
+            f"{caller}: formulas test labels, rewards and probabilities, and this MDP has "
+            "observations; pass mdp.replace(observations=None, ground_distance=None), or labels."
+        )
     first, second = mdp.state(s), mdp.state(t)
     classes = compute_classes(mdp, lax=lax, tol=tol, reward_tol=reward_tol)
     if classes[first] == classes[second]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from bisimetric.distance import Distance, Kind
 from bisimetric.errors import InputError
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.mdp import MDP, validate_discount
 from bisimetric.sampled import files, samplers, sources
 from bisimetric.sampled.limits import StoppingCriteria, run_until_stopped
@@ -27,6 +28,7 @@ def compute_distance(
     sampler: Sampler | None,
     seed: int,
     criteria: StoppingCriteria,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute a sampled distance of either kind."""
     options: dict[str, Any] = {"policy": policy, "discount": discount, "sampler": sampler}
@@ -34,10 +36,17 @@ def compute_distance(
     arrived = 0
     if isinstance(source, MDP | Transitions) or not isinstance(source, Iterable):
         criteria = criteria.validate(kind, streaming=False)
-        run = SampledRun(kind, source, seed=seed, **options)
+        run = SampledRun(kind, source, seed=seed, gap=gap, **options)
         criteria.require_termination(kind, run.sampler)
     else:
         criteria = criteria.validate(kind, streaming=True)
+        if gap is not None:
+            raise InputError(
+                "is that of known states, and a stream adds states",
+                caller=f"sampled.{kind}",
+                argument="gap",
+                remedy="pass an MDP or Transitions",
+            )
         stream = _validate_stream(kind, source)
         first, arrived = _open_stream(kind, stream, criteria.resume, **options)
         run = SampledRun(kind, first, sampler=sampler, seed=seed)
@@ -101,6 +110,7 @@ def bisimulation(
     reference: Distance | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the bisimulation metric d~ of a deterministic MDP from sampled transitions.
 
@@ -130,6 +140,9 @@ def bisimulation(
         reference: the exact distance, if known; the progress bar then shows the error.
         checkpoint: file to write the run to, every minute and at the end, also after Ctrl-C.
         resume: checkpoint file to resume from.
+        gap: immediate costs in place of |r - r'|: (S, S), (S, S, A), or a function gap(s, a, t, b)
+            of arrays, see `exact.gaps`; not for a stream. Each must be a pseudometric. Then d~ does
+            not bound values.
 
     Returns:
         The distance with its `coverage`; `metadata` has the sampler, seed and number of steps.
@@ -148,7 +161,7 @@ def bisimulation(
     criteria = StoppingCriteria(
         steps, seconds, tol, updates_per_transition, reference, checkpoint, resume
     )
-    return compute_distance("bisimulation", source, None, discount, sampler, seed, criteria)
+    return compute_distance("bisimulation", source, None, discount, sampler, seed, criteria, gap)
 
 
 def on_policy(
@@ -165,6 +178,7 @@ def on_policy(
     reference: Distance | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the on-policy metric d^pi of a deterministic MDP and policy from sampled transitions.
 
@@ -193,6 +207,9 @@ def on_policy(
         reference: the exact distance, if known; the progress bar then shows the error.
         checkpoint: file to write the run to, every minute and at the end, also after Ctrl-C.
         resume: checkpoint file to resume from.
+        gap: immediate costs in place of |r - r'|: (S, S), or a function gap(s, a, t, b) of arrays,
+            see `exact.gaps`; not for a stream. It must be a pseudometric. Then d^pi does not bound
+            values.
 
     Returns:
         The distance with its `coverage`; `metadata` has the sampler, seed and number of steps.
@@ -211,4 +228,4 @@ def on_policy(
     criteria = StoppingCriteria(
         steps, seconds, tol, updates_per_transition, reference, checkpoint, resume
     )
-    return compute_distance("on_policy", source, policy, discount, sampler, seed, criteria)
+    return compute_distance("on_policy", source, policy, discount, sampler, seed, criteria, gap)

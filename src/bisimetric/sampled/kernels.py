@@ -193,6 +193,16 @@ def sample_earlier_row(rows, row_index, seen, num_seen, row, u):
     return row_index[g, seen[0, g, int(u * num_seen[g])]]
 
 
+@numba.njit(cache=True, inline="always")
+def compute_gap(rows, a, b):
+    """Return the immediate cost of rows a and b of one group: |r - r'|, and `rows.cost` if any."""
+    gap = abs(rows.reward[a] - rows.reward[b])
+    if rows.cost.shape[0] == 0:
+        return gap
+    group = min(rows.group[a], rows.cost.shape[0] - 1)
+    return gap + rows.cost[group, rows.state[a], rows.state[b]]
+
+
 PREFETCHED_PAIRS = 256
 """Pairs whose entries the processor may prefetch."""
 
@@ -218,7 +228,7 @@ def apply_updates(values, paired, rows, discount, i, j):
             entry[k] = min(s, t) * states + max(s, t)
             s, t = rows.successor[a], rows.successor[b]
             successor[k] = min(s, t) * states + max(s, t)
-            gap[k] = abs(rows.reward[a] - rows.reward[b])
+            gap[k] = compute_gap(rows, a, b)
         for k in range(size):
             index, g = entry[k], rows.group[i[first + k]]
             bits[index, g >> 3] |= np.uint8(1 << (g & 7))
@@ -242,8 +252,7 @@ def compute_residual(values, rows, discount, mask, low, high):
         s, next_s = rows.state[a], rows.successor[a]
         for b in range(rows.start[rows.group[a]], a):
             if unmasked or mask[s, rows.state[b]]:
-                gap = abs(rows.reward[a] - rows.reward[b])
-                value = gap + discount * values[next_s, rows.successor[b]]
+                value = compute_gap(rows, a, b) + discount * values[next_s, rows.successor[b]]
                 increase = max(increase, value - values[s, rows.state[b]])
                 largest = max(largest, value)
     return increase, largest

@@ -19,6 +19,7 @@ from bisimetric.distance import Coverage, Distance, Kind
 from bisimetric.errors import InputError, require_integer
 from bisimetric.exact._request import bound_error
 from bisimetric.exact._threads import map_chunks
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.mdp import MDP
 from bisimetric.sampled import files, kernels, samplers
 from bisimetric.sampled.ingest import require_table_memory
@@ -29,7 +30,7 @@ from bisimetric.sampled.samplers import (
     build_updater,
     enlarge_state,
 )
-from bisimetric.sampled.sources import SampledSource, open_source
+from bisimetric.sampled.sources import SampledSource, apply_gap, open_source
 from bisimetric.sampled.transition_table import TransitionTable, table_from_mdp
 from bisimetric.transitions import Transitions
 
@@ -72,6 +73,7 @@ class SampledRun:
         discount: discount factor; default: the MDP's, or 0.99 for data.
         sampler: `Uniform` (default), `Trajectories`, `AllActions` or `Prioritised`.
         seed: seed of the random numbers.
+        gap: immediate costs in place of |r - r'|; see `sampled.bisimulation`.
 
     Attributes:
         kind: "bisimulation" or "on_policy".
@@ -103,6 +105,7 @@ class SampledRun:
         discount: float | None = None,
         sampler: Sampler | None = None,
         seed: int = 0,
+        gap: ArrayLike | GapFunction | None = None,
     ) -> None:
         if kind not in KINDS:
             raise InputError(f"sampled: kind is {kind!r} and must be {' or '.join(KINDS)}.")
@@ -113,6 +116,8 @@ class SampledRun:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="bisimetric sampled")
         if not isinstance(source, SampledSource):
             source = open_source(kind, source, policy, discount, self.sampler)
+        if gap is not None:
+            source = apply_gap(source, gap)
         self.source = source
         self.discount = source.discount
         table = source.table
@@ -255,7 +260,7 @@ class SampledRun:
                 "hold; scale the rewards down."
             )
         # A reward gap has the errors of two rewards.
-        gap_error = 2 * self.source.table.reward_error
+        gap_error = 2 * self.source.table.reward_error + self.source.table.cost_error
         error = bound_error(residual + gap_error, largest, self.discount)
         return ResidualBound(residual, error, bound_error(gap_error, largest, self.discount))
 
@@ -272,9 +277,9 @@ class SampledRun:
             kernels.remove_undetermined(determined, table.rows, *table.predecessors)
         everything = bool(determined.all())
         _, error, rounding = self._compute_bound(determined[:0, :0] if everything else determined)
-        if table.mdp is not None:
+        if table.diameter_bound is not None:
             # Distances lie between 0 and the diameter bound.
-            error = min(error, table.mdp.diameter_bound * (1 + 4 * UNIT) + rounding)
+            error = min(error, table.diameter_bound * (1 + 8 * UNIT) + rounding)
         num_paired = map_chunks(
             lambda low, high: kernels.count_paired(self._paired, low, high),
             table.num_states,
@@ -304,6 +309,7 @@ class SampledRun:
             "seed": self.seed,
             "steps": self.steps,
             **metadata,
+            **({} if self.source.gap is None else {"gap": self.source.gap}),
             "bisimetric": bisimetric.__version__,
             "numpy": np.__version__,
         }

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bisimetric.errors import InputError
+from bisimetric.exact._gap_solver import describe_gap, evaluate_gap
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.mdp import MDP, induce_chain, validate_discount
 from bisimetric.mdp._validation import resolve_policy
 from bisimetric.sampled.ingest import (
@@ -20,7 +22,7 @@ from bisimetric.sampled.ingest import (
     table_from_data,
 )
 from bisimetric.sampled.samplers import Sampler, Trajectories
-from bisimetric.sampled.transition_table import TransitionTable, table_from_mdp
+from bisimetric.sampled.transition_table import TransitionTable, replace_rewards, table_from_mdp
 from bisimetric.transitions import DEFAULT_DISCOUNT, Transitions
 
 
@@ -37,6 +39,7 @@ class SampledSource:
         data: the data, or None for an MDP.
         order: (n,), the row of the table that each step of the data is, or None.
         streaming: whether more data may arrive.
+        gap: what the metadata say of a gap in place of the differences of rewards, or None.
     """
 
     kind: str
@@ -47,6 +50,7 @@ class SampledSource:
     data: DistinctTransitions | None = None
     order: NDArray[np.int64] | None = None
     streaming: bool = False
+    gap: str | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -76,6 +80,11 @@ class SampledSource:
         if self.data is None:
             raise InputError(
                 f"sampled.{self.kind}: transitions cannot be added to an MDP; start from data."
+            )
+        if self.gap is not None:
+            raise InputError(
+                f"sampled.{self.kind}: transitions cannot be added to a run with a gap, which is "
+                "that of the known states; leave gap out."
             )
         data, member = ingest_transitions(
             self.kind, transitions, self.policy, previous=self.data, streaming=True
@@ -133,6 +142,25 @@ def open_source(
         table_from_mdp(chain, kind, weights), reward_error=induced.reward_error
     )
     return SampledSource(kind, table, mdp.discount, actions, mdp)
+
+
+def apply_gap(source: SampledSource, gap: ArrayLike | GapFunction) -> SampledSource:
+    """Return the source with a gap in place of the differences of rewards.
+
+    The data of one policy have no actions to compare.
+    """
+    mdp, kind = source.to_mdp(), source.kind
+    policy = None
+    if kind == "on_policy":
+        policy = source.policy
+        if source.mdp is None and (policy is None or len(policy) != mdp.num_states):
+            policy = np.ones((mdp.num_states, 1))
+    table = evaluate_gap(f"sampled.{kind}", kind, mdp, gap, policy, check_triangles=False)
+    return dataclasses.replace(
+        source,
+        table=replace_rewards(source.table, table[:, 0], mdp, kind),
+        gap=describe_gap(gap),
+    )
 
 
 def source_from_data(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from bisimetric.sampled.kernels import uniform
+from bisimetric.sampled.kernels import compute_gap, uniform
 
 
 @numba.njit(cache=True, inline="always")
@@ -19,8 +19,7 @@ def leaf_index(rows, group_offsets, a, b):
 @numba.njit(cache=True, inline="always")
 def compute_increase(values, rows, discount, a, b):
     """Compute the increase that rows a and b would make."""
-    gap = abs(rows.reward[a] - rows.reward[b])
-    value = gap + discount * values[rows.successor[a], rows.successor[b]]
+    value = compute_gap(rows, a, b) + discount * values[rows.successor[a], rows.successor[b]]
     return max(0.0, value - values[rows.state[a], rows.state[b]])
 
 
@@ -109,8 +108,7 @@ def apply_prioritised_updates(
         b = rows.start[g] + leaf - i * (i - 1) // 2
         s, t = rows.state[a], rows.state[b]
         paired[min(s, t), max(s, t), g >> 3] |= np.uint8(1 << (g & 7))
-        gap = abs(rows.reward[a] - rows.reward[b])
-        value = gap + discount * values[rows.successor[a], rows.successor[b]]
+        value = compute_gap(rows, a, b) + discount * values[rows.successor[a], rows.successor[b]]
         if not value > values[s, t]:
             continue
         largest = max(largest, value - values[s, t])

@@ -10,18 +10,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._rounding import UNIT
 from bisimetric.errors import InputError
+from bisimetric.exact._gap_solver import add_ground_distance, bound_diameter
 from bisimetric.mdp import MDP, compute_comparison_classes
 
 
 class GroupedTransitions(NamedTuple):
-    """Transitions sorted by group and state; group g has rows start[g] to start[g + 1] - 1."""
+    """Transitions sorted by group and state; group g has rows start[g] to start[g + 1] - 1.
+
+    `cost` (0, 1 or groups, S, S) is added to the differences of rewards.
+    """
 
     group: NDArray[np.int32]
     state: NDArray[np.int32]
     successor: NDArray[np.int32]
     reward: NDArray[np.float64]
     start: NDArray[np.int64]
+    cost: NDArray[np.float64]
 
 
 class PredecessorIndex(NamedTuple):
@@ -46,6 +52,8 @@ class TransitionTable:
         mdp: the MDP, if it is fully known.
         terminal: the id of the terminal state, if the data have one.
         reward_error: a bound on the rounding of a reward, which is a sum for a stochastic policy.
+        cost_error: a bound on the rounding of `rows.cost` and of adding it.
+        diameter_bound: the largest possible distance, if it is known.
     """
 
     rows: GroupedTransitions
@@ -55,6 +63,8 @@ class TransitionTable:
     mdp: MDP | None = None
     terminal: int | None = None
     reward_error: float = 0.0
+    cost_error: float = 0.0
+    diameter_bound: float | None = None
 
     @property
     def num_groups(self) -> int:
@@ -116,8 +126,8 @@ class TransitionTable:
         """Return the initial distances: 0, or the diameter bound between comparison classes."""
         values = np.zeros((self.num_states, self.num_states))
         classes = self.comparison_classes
-        if classes is not None and self.mdp is not None:
-            values[classes[:, None] != classes[None, :]] = self.mdp.diameter_bound
+        if classes is not None and self.diameter_bound is not None:
+            values[classes[:, None] != classes[None, :]] = self.diameter_bound
         return values
 
 
@@ -140,6 +150,7 @@ def table_from_columns(
         successor[order].astype(np.int32),
         np.ascontiguousarray(reward[order], dtype=np.float64),
         start.astype(np.int64),
+        np.empty((0, 0, 0)),
     )
     return TransitionTable(rows, weight[order].astype(np.float64), num_states, **fields)
 
@@ -170,7 +181,7 @@ def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
             remedy=f"use exact.{kind}",
         )
     classes = compute_comparison_classes(mdp)
-    return table_from_columns(
+    table = table_from_columns(
         group,
         state,
         mdp.next_state[state, group],
@@ -180,7 +191,38 @@ def table_from_mdp(mdp: MDP, kind: str, weights: Any = None) -> TransitionTable:
         mdp.num_actions,
         comparison_classes=classes if classes.any() else None,
         mdp=mdp,
+        diameter_bound=mdp.diameter_bound,
     )
+    ground = mdp.ground_distance
+    if ground is None:
+        return table
+    # The diameter bound exceeds every gap: adding the ground distance has one rounding.
+    rounding = ground.rounding_error + UNIT * mdp.diameter_bound
+    return add_cost(table, ground.matrix[None], rounding)
+
+
+def add_cost(
+    table: TransitionTable, cost: NDArray[np.float64], rounding_error: float = 0.0
+) -> TransitionTable:
+    """Return the table with a cost (1 or groups, S, S) besides the differences of rewards."""
+    rows = table.rows._replace(cost=np.ascontiguousarray(cost))
+    return dataclasses.replace(table, rows=rows, cost_error=rounding_error)
+
+
+def replace_rewards(
+    table: TransitionTable, gap: NDArray[np.float64], mdp: MDP, kind: str
+) -> TransitionTable:
+    """Return the table with a gap (1 or groups, S, S) in place of the differences of rewards."""
+    gap, rounding = add_ground_distance(gap, mdp)
+    rows = table.rows._replace(reward=np.zeros_like(table.rows.reward))
+    known = table.mdp is not None
+    table = dataclasses.replace(
+        table,
+        rows=rows,
+        reward_error=0.0,
+        diameter_bound=bound_diameter(gap, mdp, lax=kind != "bisimulation") if known else None,
+    )
+    return add_cost(table, gap, rounding)
 
 
 def validate_weights(kind: str, weights: Any, mdp: MDP) -> NDArray[np.float64]:

@@ -188,7 +188,7 @@ def round_upward(number: Fraction) -> float:
 def diameter_bound(mdp: MDP) -> float:
     """Return (max R - min R) / (1 - discount), rounded upward: no two values differ by more.
 
-    `MDP.diameter_bound` is the same number rounded to nearest.
+    Without observations, `MDP.diameter_bound` is the same number rounded to nearest.
 
     >>> diameter_bound(MDP.deterministic([[0, 0]], [[1, 3]], discount=0.5))
     4.0

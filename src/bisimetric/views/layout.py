@@ -25,6 +25,7 @@ KIND_NAMES = {
     "lax": "lax bisimulation distance",
     "mico": "MICo distance",
     "reduced_mico": "reduced MICo distance",
+    "undiscounted": "undiscounted distance",
 }
 KIND_SYMBOLS = {
     "bisimulation": "d~",
@@ -32,6 +33,7 @@ KIND_SYMBOLS = {
     "lax": "d_lax",
     "mico": "d_MICo",
     "reduced_mico": "d_red",
+    "undiscounted": "d_1",
 }
 MATH_SYMBOLS = {
     r"d~": r"\tilde d",
@@ -39,6 +41,7 @@ MATH_SYMBOLS = {
     r"d_lax(?![\w.])": r"d_{\mathrm{lax}}",
     r"d_MICo(?![\w.])": r"d_{\mathrm{MICo}}",
     r"d_red(?![\w.])": r"d_{\mathrm{red}}",
+    r"d_1(?![\w.])": r"d_1",
     r"V\^(?:pi|\u03c0)(?!\w)": r"V^\pi",
     r"V\*": r"V^*",
     r"pi(?![\w.])": r"\pi",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bisimetric._io import write_atomically
 from bisimetric.errors import InputError
-from bisimetric.mdp import DEFAULT_DISCOUNT, MDP
+from bisimetric.mdp import DEFAULT_DISCOUNT, MDP, reject_observations
 from bisimetric.mdp._validation import require_mdp
 from bisimetric.worlds.drn_files import NO_LABEL, read_drn
 from bisimetric.worlds.explicit_models import UNLABELLED
@@ -105,7 +105,7 @@ def to_drn(
         reward_model: the name of the reward model.
 
     Raises:
-        InputError: a label, a name or the initial state cannot be written.
+        InputError: a label, a name, the initial state or observations cannot be written.
         OSError: the file cannot be written.
 
     >>> import tempfile
@@ -123,6 +123,7 @@ def to_drn(
         1 : 1
     """
     require_mdp("worlds.to_drn", mdp)
+    reject_observations("worlds.to_drn", mdp)
     if re.fullmatch(r"[^\s,\[\]]+", reward_model) is None:
         raise InputError(
             f"is {reward_model!r} and must be a name without spaces, commas and brackets",

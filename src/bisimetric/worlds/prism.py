@@ -133,8 +133,8 @@ def _find_file(path: str, kind: str, explicit_path: OptionalPath) -> str | None:
     """Return the given path of a kind of file, or the one beside the transitions, if any."""
     if explicit_path is not None:
         return os.fspath(explicit_path)
-    candidates = (str(Path(path).with_suffix(extension)) for extension in EXTENSIONS[kind])
-    return next(filter(os.path.isfile, candidates), None)
+    stem = os.path.splitext(path)[0]
+    return next(filter(os.path.isfile, (stem + each for each in EXTENSIONS[kind])), None)
 
 
 def _reject_ambiguous_rewards(path: str) -> None:

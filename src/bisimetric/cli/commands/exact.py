@@ -11,6 +11,7 @@ from bisimetric.cli.options import (
     AccuracyOptions,
     DataOptions,
     FigureOptions,
+    NormalisedTolArg,
     OutputArg,
     PairsArg,
     PolicyArg,
@@ -70,6 +71,7 @@ def bisimulation(
         bisimetric exact bisimulation mirrored-rooms --from 4,3 --plot-map map.png
         bisimetric exact bisimulation open-grid --set rows=20 columns=30 --discount 0.9
         bisimetric exact bisimulation my-grid.txt --dtype float32 --tol 1e-3
+        bisimetric exact bisimulation my-grid.txt --discount 0.9999 --normalised-tol 1e-6
         bisimetric exact bisimulation mirrored-rooms --pairs 1,5 5,5 --pairs 1,1 5,1 --json
         bisimetric exact bisimulation model.npz --discount 0.9 --samples 50 --seed 1
         bisimetric exact bisimulation large.npz --dtype float32 --tol 1e-3 --device gpu -o d.npz
@@ -83,10 +85,15 @@ def bisimulation(
     from bisimetric import exact
 
     if pairs:
-        print_query(mdp, exact.query(mdp, pairs, tol=accuracy.tol), world)
+        print_query(mdp, exact.query(mdp, pairs, **accuracy.tolerance), world)
         return
     distance = exact.bisimulation(
-        mdp, tol=accuracy.tol, dtype=accuracy.dtype, samples=samples, seed=seed or 0, device=device
+        mdp,
+        **accuracy.tolerance,
+        dtype=accuracy.dtype,
+        samples=samples,
+        seed=seed or 0,
+        device=device,
     )
     write_result(distance, world, output, figures)
 
@@ -120,10 +127,12 @@ def on_policy(
     from bisimetric import exact
 
     if pairs:
-        query = exact.query(mdp, pairs, kind="on_policy", policy=actions, tol=accuracy.tol)
+        query = exact.query(mdp, pairs, kind="on_policy", policy=actions, **accuracy.tolerance)
         print_query(mdp, query, world, policy=name)
         return
-    distance = exact.on_policy(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, device=device)
+    distance = exact.on_policy(
+        mdp, actions, **accuracy.tolerance, dtype=accuracy.dtype, device=device
+    )
     write_result(distance, world, output, figures, policy=name)
 
 
@@ -149,9 +158,9 @@ def lax(
     from bisimetric import exact
 
     if pairs:
-        print_query(mdp, exact.query(mdp, pairs, kind="lax", tol=accuracy.tol), world)
+        print_query(mdp, exact.query(mdp, pairs, kind="lax", **accuracy.tolerance), world)
         return
-    write_result(exact.lax(mdp, tol=accuracy.tol, dtype=accuracy.dtype), world, output, figures)
+    write_result(exact.lax(mdp, **accuracy.tolerance, dtype=accuracy.dtype), world, output, figures)
 
 
 def mico(
@@ -175,7 +184,7 @@ def mico(
     actions, name = resolve_policy(mdp, policy)
     from bisimetric import exact
 
-    distance = exact.mico(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
+    distance = exact.mico(mdp, actions, **accuracy.tolerance, dtype=accuracy.dtype)
     write_result(distance, world, output, figures, policy=name)
 
 
@@ -183,6 +192,7 @@ def recorded(
     data: RecordingOptions,
     figures: FigureOptions,
     tol: RecordedTolArg = None,
+    normalised_tol: NormalisedTolArg = None,
     reward_range: RewardRangeArg = None,
     dtype: Literal["float64", "float32"] = "float64",
     output: OutputArg = None,
@@ -191,6 +201,7 @@ def recorded(
 
     Args:
         tol: proven bound on the error; steps with too short a recorded future are left out
+        normalised_tol: in place of --tol: bound on the error of (1 - discount) * d
         reward_range: range of all rewards, with 0 if an episode can terminate
         dtype: type of the matrix entries; float32 takes half the memory
         output: save the distances: `bisimetric show`, `bisimetric explain` and NumPy read them
@@ -217,6 +228,7 @@ def recorded(
         transitions,
         discount=DEFAULT_DISCOUNT if data.discount is None else data.discount,
         tol=tol,
+        normalised_tol=normalised_tol,
         reward_range=reward_range,
         dtype=dtype,
     )
@@ -244,8 +256,30 @@ def reduced_mico(
     actions, name = resolve_policy(mdp, policy)
     from bisimetric import exact
 
-    distance = exact.reduced_mico(mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype)
+    distance = exact.reduced_mico(mdp, actions, **accuracy.tolerance, dtype=accuracy.dtype)
     write_result(distance, world, output, figures, policy=name)
+
+
+def undiscounted(
+    world: WorldOptions,
+    accuracy: AccuracyOptions,
+    figures: FigureOptions,
+    output: OutputArg = None,
+) -> None:
+    """The undiscounted distance of a labelled MDP: the probability that labels ever differ.
+
+    Args:
+        output: save the distances: `bisimetric show` and NumPy read them
+
+    Examples:
+        bisimetric exact undiscounted die.tra --set observe=done,six
+        bisimetric exact undiscounted die.drn --set observe=six --tol 1e-9 -o d.npz
+    """
+    mdp = load_world(world, output, figures)
+    from bisimetric import exact
+
+    distance = exact.undiscounted(mdp, tol=accuracy.tol, dtype=accuracy.dtype)
+    write_result(distance, world, output, figures)
 
 
 def _validate_device(

@@ -71,7 +71,7 @@ def bisimulation(world: WorldOptions, accuracy: AccuracyOptions, run: ShardedRun
 
     options = run.to_arguments(world.world)
     with run.report_checkpoint():
-        distance = sharded.bisimulation(mdp, tol=accuracy.tol, dtype=accuracy.dtype, **options)
+        distance = sharded.bisimulation(mdp, **accuracy.tolerance, dtype=accuracy.dtype, **options)
     _print_result(distance, run)
 
 
@@ -96,7 +96,7 @@ def on_policy(
     options = run.to_arguments(world.world, policy=name)
     with run.report_checkpoint():
         distance = sharded.on_policy(
-            mdp, actions, tol=accuracy.tol, dtype=accuracy.dtype, **options
+            mdp, actions, **accuracy.tolerance, dtype=accuracy.dtype, **options
         )
     _print_result(distance, run)
 

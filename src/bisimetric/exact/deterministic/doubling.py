@@ -15,15 +15,15 @@ from bisimetric.exact.deterministic import table_kernels
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 
 
-def count_doublings(reward: NDArray[np.float64], discount: float, residual_tolerance: float) -> int:
+def count_doublings(largest_gap: float, discount: float, residual_tolerance: float) -> int:
     """Return how often the terms must double until the truncation error is small enough.
 
     After k terms it is at most discount^k times the largest distance.
 
-    >>> count_doublings(np.array([[0.0, 1.0]]), 0.99, 1e-9)
+    >>> count_doublings(1.0, 0.99, 1e-9)
     12
     """
-    truncation = residual_tolerance * (1 - discount) / max(float(np.ptp(reward)), 1e-300)
+    truncation = residual_tolerance * (1 - discount) / max(largest_gap, 1e-300)
     target = max(min(truncation, 1.0), UNIT)
     terms = 1.0 if discount == 0 else max(1.0, math.log(target) / math.log(discount))
     return math.ceil(math.log2(terms))
@@ -39,7 +39,7 @@ def solve(problem: DeterministicProblem) -> SolverResult:
     states, discount = problem.num_states, problem.discount
     d = np.empty((states, states), problem.dtype)
     table_kernels.compute_reward_gaps(problem.reward[0], d)
-    rounds = count_doublings(problem.reward, discount, problem.residual_tolerance)
+    rounds = count_doublings(problem.largest_gap, discount, problem.residual_tolerance)
     d = _double(d, problem.successor[0], discount, rounds)
     row_stats = np.zeros((states, 2))
     table_kernels.compute_chain_residual(
@@ -58,7 +58,7 @@ def solve_gaps(
     dtype: np.dtype[Any],
 ) -> SolverResult:
     """Compute the distances of a chain with a symmetric gap (S, S) of its own."""
-    rounds = count_doublings(gap, discount, residual_tolerance)
+    rounds = count_doublings(float(gap.max()), discount, residual_tolerance)
     successor = successor.astype(np.uint32)
     d = _double(gap.astype(dtype), successor, discount, rounds)
     residual, largest = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""d~ of a deterministic MDP with a gap of its own: Howard's policy iteration on the pair graph.
+"""d~ of a deterministic MDP with further costs: Howard's policy iteration on the pair graph.
 
 Every pair follows one action to one successor pair, so that a policy is evaluated by doubling the
 number of summed terms, as in `doubling`. In exact arithmetic values increase from round to round;
@@ -23,7 +23,8 @@ MAX_ROUNDS = 200
 
 
 def solve(
-    gap: NDArray[np.float64],
+    reward: NDArray[np.float64],
+    cost: NDArray[np.float64],
     successor: NDArray[np.integer],
     available: NDArray[np.bool_],
     classes: NDArray[np.int64],
@@ -33,8 +34,11 @@ def solve(
 ) -> SolverResult:
     """Compute d~ to a residual tolerance, or to the precision floor.
 
+        F(d)(s, t) = max_a |R(s, a) - R(t, a)| + cost_a(s, t) + discount * d(next(s, a), next(t, a))
+
     Args:
-        gap: (A or 1, S, S), symmetric and 0 on the diagonal.
+        reward: (S, A).
+        cost: (A or 1, S, S), symmetric and 0 on the diagonal.
         successor: (S, A).
         available: (S, A), equal for states of one class.
         classes: (S,): states of different classes are at `diameter_bound`.
@@ -55,7 +59,7 @@ def solve(
             for a in range(actions):
                 value = d[np.ix_(successor[:, a], successor[:, a])]
                 value *= discount
-                value += gap[min(a, len(gap) - 1)]
+                value += cost[min(a, len(cost) - 1)] + np.abs(reward[:, a, None] - reward[:, a])
                 value[~available[:, a]] = -np.inf
                 better = value > backup
                 backup[better], choice[better] = value[better], a
@@ -70,7 +74,9 @@ def solve(
                 d = backup
             else:
                 d = np.maximum(
-                    _evaluate(gap, successor, choice, incomparable, discount, backup, tolerance),
+                    _evaluate(
+                        reward, cost, successor, choice, incomparable, discount, backup, tolerance
+                    ),
                     backup if rounds == 1 else d,
                 )
             progress.set_position(
@@ -79,7 +85,8 @@ def solve(
 
 
 def _evaluate(
-    gap: NDArray[np.float64],
+    reward: NDArray[np.float64],
+    cost: NDArray[np.float64],
     successor: NDArray[np.integer],
     choice: NDArray[np.int32],
     incomparable: NDArray[np.bool_],
@@ -95,7 +102,8 @@ def _evaluate(
     s = np.arange(states)
     following = successor[s[:, None], choice].astype(np.int64) * states
     following += successor[s[None, :], choice]
-    value = np.take_along_axis(gap, np.minimum(choice, len(gap) - 1)[None], axis=0)[0]
+    value = np.take_along_axis(cost, np.minimum(choice, len(cost) - 1)[None], axis=0)[0]
+    value += np.abs(reward[s[:, None], choice] - reward[s[None, :], choice])
     value[incomparable], following[incomparable] = backup[incomparable], 0
     np.fill_diagonal(value, 0.0)
     np.fill_diagonal(following, 0)

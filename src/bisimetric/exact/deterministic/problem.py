@@ -28,6 +28,9 @@ class DeterministicProblem:
         comparison_classes: (S,), or None for one class: d_lax of states of different classes is
             `diameter_bound`. For d~ and d^pi actions ensure that, see `complete_actions`.
         diameter_bound: the largest possible distance.
+        cost: (S, S), added to the differences of rewards, symmetric with 0 on the diagonal; or
+            None.
+        rounding_bound: how much a rounded reward may change F(d), see `ActionCompletion`.
     """
 
     successor: NDArray[np.uint32]
@@ -37,6 +40,8 @@ class DeterministicProblem:
     dtype: np.dtype[Any]
     comparison_classes: NDArray[np.int64] | None = None
     diameter_bound: float = 0.0
+    cost: NDArray[np.float64] | None = None
+    rounding_bound: float = 0.0
 
     @property
     def classes(self) -> NDArray[np.int64]:
@@ -44,6 +49,12 @@ class DeterministicProblem:
         if self.comparison_classes is None:
             return np.zeros(self.num_states, np.int64)
         return self.comparison_classes
+
+    @property
+    def largest_gap(self) -> float:
+        """A bound on the difference of two rewards, and the cost of their pair."""
+        cost = 0.0 if self.cost is None else float(self.cost.max())
+        return float(np.ptp(self.reward)) + cost
 
     @property
     def num_states(self) -> int:
@@ -68,8 +79,41 @@ class ActionCompletion:
     rounding_bound: float
 
 
+def build_problem(
+    mdp: MDP,
+    dtype: np.dtype[Any],
+    residual_tolerance: float,
+    diameter_bound: float,
+    cost: NDArray[np.float64] | None = None,
+    *,
+    lax: bool = False,
+) -> DeterministicProblem:
+    """Return the problem of a deterministic MDP, with missing actions completed.
+
+    Where states are not comparable, an action attains the diameter bound, and `cost` is left out.
+    """
+    completion = complete_actions(
+        mdp, lax=lax, diameter_bound=diameter_bound, has_cost=cost is not None
+    )
+    if cost is not None:
+        classes = compute_comparison_classes(mdp)
+        if classes.any():
+            cost = np.where(classes[:, None] == classes, cost, 0.0)
+    return DeterministicProblem(
+        np.ascontiguousarray(completion.successor, dtype=np.uint32),
+        np.ascontiguousarray(completion.reward),
+        mdp.discount,
+        residual_tolerance,
+        dtype,
+        compute_comparison_classes(mdp, lax=True),
+        diameter_bound,
+        cost,
+        completion.rounding_bound,
+    )
+
+
 def complete_actions(
-    mdp: MDP, *, lax: bool = False, diameter_bound: float | None = None
+    mdp: MDP, *, lax: bool = False, diameter_bound: float | None = None, has_cost: bool = False
 ) -> ActionCompletion:
     """Replace missing actions such that the distances stay the same.
 
@@ -81,7 +125,8 @@ def complete_actions(
     different label sets, are at the diameter bound D, which no common action exceeds: additional
     actions ensure that, one per binary digit of the index of the set of actions and labels. They
     pay 0 or D, and lead to one state from everywhere. D is `diameter_bound`, by default that of the
-    MDP.
+    MDP. If a cost of the pair is added (`has_cost`), a self-loop would repeat it: a missing
+    action becomes a copy of the first one instead, as in d_lax, which states of one set share.
 
     >>> has = [[True, True], [True, False]]
     >>> two = MDP.deterministic([[0, 1], [1, 0]], [[0, 4], [2, 9]], discount=0.5, available=has)
@@ -93,12 +138,14 @@ def complete_actions(
     if mdp.available is None and (lax or not mdp.has_labels):
         return ActionCompletion(successor, reward, 0.0)
     has = mdp.action_mask.T
-    if lax:
+    if lax or has_cost:
         first, everyone = has.argmax(axis=0), np.arange(mdp.num_states)
         successor = np.where(has, successor, successor[first, everyone])
-        return ActionCompletion(successor, np.where(has, reward, reward[first, everyone]), 0.0)
+        reward = np.where(has, reward, reward[first, everyone])
+        if lax:
+            return ActionCompletion(successor, reward, 0.0)
     # Missing actions are self-loops in the MDP already.
-    reward = np.where(has, reward, reward[has].min())
+    reward = reward if has_cost else np.where(has, reward, reward[has].min())
     used = has.any(axis=1)
     digits = (set_index >> np.arange(int(set_index.max()).bit_length())[:, None]) & 1
     # Even where all rewards are equal, states with different actions are not bisimilar.

@@ -63,7 +63,7 @@ class BisimulationIteration:
 
     def run(self) -> tuple[float, float]:
         """Iterate until the error is small enough; return the largest |F(d) - d| and F(d)."""
-        p, largest_increase = self.problem, max(float(np.ptp(self.problem.reward)), 1e-300)
+        p, largest_increase = self.problem, max(self.problem.largest_gap, 1e-300)
         with show_progress(1.0, "d~: digits of the error") as progress:
             while True:
                 increase = self.sweep()
@@ -103,7 +103,7 @@ class BisimulationIteration:
         t = self.workspace
         t.launch(
             "sweep", (t.device.num_multiprocessors,), t.sweep_threads, self.d, self.backup,
-            t.successor, t.reward, *t.discounts, t.num_states, t.kernel_pitch,
+            t.successor, t.reward, t.cost, *t.discounts, t.num_states, t.kernel_pitch,
             self.problem.num_actions, t.padded_length, t.cached_columns, self.row_increase,
             shared_bytes=t.shared_bytes,
         )  # fmt: skip
@@ -128,10 +128,10 @@ class BisimulationIteration:
         discount = weight = np.float64(p.discount)
         steps, composed = (t.device.arrays.empty(self._steps_bytes, np.uint8) for _ in range(2))
         t.launch_rows(
-            "select_actions", t.num_states, self.d, steps, t.successor, t.reward64, discount,
-            t.num_states, t.kernel_pitch, p.num_actions, t.padded_length,
+            "select_actions", t.num_states, self.d, steps, t.successor, t.reward64, t.cost,
+            discount, t.num_states, t.kernel_pitch, p.num_actions, t.padded_length,
         )  # fmt: skip
-        for _ in range(count_doublings(p.reward, p.discount, p.residual_tolerance)):
+        for _ in range(count_doublings(p.largest_gap, p.discount, p.residual_tolerance)):
             blocks = (32 * t.device.num_multiprocessors,)
             t.launch(
                 "compose_steps", blocks, t.block_threads, steps, composed, weight, t.num_states

@@ -7,6 +7,7 @@
 //   QUADS            groups of 4 columns in the registers of each of them
 //   TILE_SIZE        side of the tiles in which matrices are transposed
 //   LEVEL_TILE_ROWS  rows of the tiles of a level
+//   HAS_COST         whether a matrix `cost` is added to the differences of rewards
 // A pair of states belongs to the row from which the other is at most S/2 to the right, cyclically:
 // each row then computes equally many pairs, and `mirror` copies them across the diagonal.
 
@@ -31,6 +32,17 @@ __device__ __forceinline__ float fma_down(float a, float b, float c) { return __
 __device__ __forceinline__ double fma_down(double a, double b, double c) { return __fma_rd(a, b, c); }
 __device__ __forceinline__ float round_down(double value, float) { return __double2float_rd(value); }
 __device__ __forceinline__ double round_down(double value, double) { return value; }
+
+// The cost of a pair, and a number plus that, rounded down.
+#if HAS_COST
+#define COST(s, t) cost[(s) * pitch + (t)]
+__device__ __forceinline__ T add_down(T value, double cost) {
+    return round_down(__dadd_rd(double(value), cost), T(0));
+}
+#else
+#define COST(s, t) 0.0
+__device__ __forceinline__ T add_down(T value, double) { return value; }
+#endif
 
 // Copies a row into shared memory asynchronously; `wait_for_copy` waits for it.
 __device__ __forceinline__ void copy_row_async(Quad* target, const Quad* from, int count) {
@@ -68,7 +80,8 @@ __device__ __forceinline__ void load_uncached(T& value, const T* row, unsigned c
 }
 #endif
 
-// backup = max(d, F(d)), F(d)(s, t) = max_a |R(s, a) - R(t, a)| + discount * d(next(s, a), next(t, a))
+// backup = max(d, F(d)),
+// F(d)(s, t) = cost(s, t) + max_a |R(s, a) - R(t, a)| + discount * d(next(s, a), next(t, a))
 //
 // One block computes the row of s: the first `cached` numbers of d[next(s, a)] are in shared memory, where
 // columns are gathered; the rest is read from global memory. Threads take four columns at a time. `next`
@@ -76,8 +89,8 @@ __device__ __forceinline__ void load_uncached(T& value, const T* row, unsigned c
 // `increase` is the largest F(d) - d of each row.
 extern "C" __global__ void __launch_bounds__(SWEEP_THREADS)
 sweep(const T* __restrict__ d, T* __restrict__ backup, const state* __restrict__ next,
-      const T* __restrict__ reward, T discount, T excess, int states, wide pitch, int actions,
-      int padded, unsigned cached, T* increase) {
+      const T* __restrict__ reward, const double* __restrict__ cost, T discount, T excess, int states,
+      wide pitch, int actions, int padded, unsigned cached, T* increase) {
     extern __shared__ Quad space[];
     const T* row_cached = reinterpret_cast<const T*>(space);
     const int half = states / 2;
@@ -131,9 +144,9 @@ sweep(const T* __restrict__ d, T* __restrict__ backup, const state* __restrict__
                     const int position = first + 4 * k * SWEEP_THREADS + i;
                     if (position <= s || position > s + half) continue;
                     const int t = position < states ? position : position - states;
-                    const T old = d[s * pitch + t];
-                    backup[s * pitch + t] = maximum(old, top[k][i]);
-                    max_increase = maximum(max_increase, top[k][i] - old);
+                    const T old = d[s * pitch + t], value = add_down(top[k][i], COST(s, t));
+                    backup[s * pitch + t] = maximum(old, value);
+                    max_increase = maximum(max_increase, value - old);
                 }
         }
         T* maxima = reinterpret_cast<T*>(space);
@@ -186,13 +199,13 @@ struct Step {
 
 extern "C" __global__ void select_actions(
     const T* __restrict__ d, Step* __restrict__ steps, const state* __restrict__ next,
-    const double* __restrict__ reward, double discount, int states, wide pitch, int actions,
-    int padded) {
+    const double* __restrict__ reward, const double* __restrict__ cost, double discount, int states,
+    wide pitch, int actions, int padded) {
     const int half = states / 2;
     for (int s = blockIdx.y; s < states; s += gridDim.y)
         for (int offset = blockIdx.x * blockDim.x + threadIdx.x; offset <= half;
              offset += gridDim.x * blockDim.x) {
-            double best = -1.0, cost = 0.0;
+            double best = -1.0, immediate = 0.0;
             int x = s, y = s;
             for (int a = 0; a < actions && offset > 0; ++a) {
                 const wide at = wide(a) * padded + s;
@@ -201,14 +214,14 @@ extern "C" __global__ void select_actions(
                 const double value = gap + discount * double(d[to_x * pitch + to_y]);
                 if (value > best) {
                     best = value;
-                    cost = gap;
+                    immediate = gap;
                     x = to_x;
                     y = to_y;
                 }
             }
             const int right = y >= x ? y - x : y - x + states;
             Step step;
-            step.cost = cost;
+            step.cost = offset > 0 ? immediate + COST(s, s + offset < states ? s + offset : s + offset - states) : 0.0;
             step.row = state(right <= half ? x : y);
             step.offset = state(right <= half ? right : states - right);
             steps[wide(s) * (half + 1) + offset] = step;
@@ -243,17 +256,17 @@ extern "C" __global__ void apply_policy_value(
             const Step step = steps[wide(s) * (half + 1) + offset];
             const int last = step.row + step.offset;
             const double end_value = d[step.row * pitch + (last < states ? last : last - states)];
-            const T cost = round_down(rounding_factor * (step.cost + weight * end_value), T(0));
-            backup[s * pitch + t] = maximum(d[s * pitch + t], cost);
+            const T value = round_down(rounding_factor * (step.cost + weight * end_value), T(0));
+            backup[s * pitch + t] = maximum(d[s * pitch + t], value);
         }
 }
 
-// d(s, t) = |R(s) - R(t)| + discount * d(next(s), next(t)) for the rows low <= s < high and all t < high,
-// and its transpose, where all that is read has been written before; in tiles of
+// d(s, t) = |R(s) - R(t)| + cost(s, t) + discount * d(next(s), next(t)) for the rows low <= s < high and
+// all t < high, and its transpose, where all that is read has been written before; in tiles of
 // LEVEL_TILE_ROWS x TILE_SIZE.
 extern "C" __global__ void fill_level(
-    T* d, const state* __restrict__ next, const T* __restrict__ reward, T discount, T excess,
-    wide pitch, int low, int high) {
+    T* d, const state* __restrict__ next, const T* __restrict__ reward,
+    const double* __restrict__ cost, T discount, T excess, wide pitch, int low, int high) {
     __shared__ T tile[LEVEL_TILE_ROWS][TILE_SIZE + 1];
     const int i0 = low + LEVEL_TILE_ROWS * blockIdx.y, j0 = TILE_SIZE * blockIdx.x;
 #pragma unroll 4
@@ -261,7 +274,8 @@ extern "C" __global__ void fill_level(
         const int y = k / TILE_SIZE, x = k % TILE_SIZE, i = i0 + y, j = j0 + x;
         if (i >= high || j >= high) continue;
         const T next_value = d[next[i] * pitch + next[j]];
-        const T value = fma(discount, next_value, fma(excess, next_value, fabs(reward[i] - reward[j])));
+        T value = fma(discount, next_value, fma(excess, next_value, fabs(reward[i] - reward[j])));
+        if (HAS_COST) value = T(double(value) + COST(i, j));
         d[i * pitch + j] = value;
         tile[y][x] = value;
     }
@@ -297,8 +311,8 @@ extern "C" __global__ void reorder(
 // The largest |F(d) - d| and F(d), in double precision whatever the type of the matrix.
 extern "C" __global__ void compute_residual(
     const T* __restrict__ d, const state* __restrict__ next, const double* __restrict__ reward,
-    double discount, int states, wide pitch, int actions, int padded, bits* residual,
-    bits* largest) {
+    const double* __restrict__ cost, double discount, int states, wide pitch, int actions, int padded,
+    bits* residual, bits* largest) {
     __shared__ double residuals[256], values[256];
     double residual_max = 0.0, top = 0.0;
     for (int s = blockIdx.x; s < states; s += gridDim.x)
@@ -310,6 +324,7 @@ extern "C" __global__ void compute_residual(
                                      discount * double(d[next[at + s] * pitch + next[at + t]]);
                 best = value > best ? value : best;
             }
+            best += COST(s, t);
             const double difference = fabs(best - double(d[s * pitch + t]));
             // NaN counts as an infinite residual.
             residual_max = difference <= residual_max ? residual_max : difference == difference ? difference : __longlong_as_double(0x7ff0000000000000);

@@ -3,7 +3,7 @@
 A deterministic chain ends in cycles. Once the distances of their states are known, those of states
 k steps before a cycle follow from those of states at most k - 1 steps before one, in one pass over
 the matrix: d(s, t) = |R(s) - R(t)| + discount * d(next(s), next(t)). In cycles the number of summed
-terms doubles per round, as on the CPU.
+terms doubles per round, as on the CPU. A cost of the pair is added to the difference of rewards.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ def solve(problem: DeterministicProblem, device: GpuDevice | None = None) -> Sol
         workspace.problem,
         successor=workspace.problem.successor[:, : starts[1]],
         reward=workspace.problem.reward[:, : starts[1]],
+        cost=None
+        if workspace.problem.cost is None
+        else workspace.problem.cost[: starts[1], : starts[1]],
     )
     recurrent, rounds = _solve_cycles(device, recurrent_problem)
     d, scratch = workspace.allocate_matrix(), workspace.allocate_matrix()
@@ -97,7 +100,7 @@ def _solve_cycles(device: GpuDevice, problem: DeterministicProblem) -> tuple[Any
     zero = problem.dtype.type(0)
     _fill_level(workspace, d, 0, num_states, zero, zero)
     jumps, weight = problem.successor[0], problem.discount
-    rounds = doubling.count_doublings(problem.reward, weight, problem.residual_tolerance)
+    rounds = doubling.count_doublings(problem.largest_gap, weight, problem.residual_tolerance)
     for _ in range(rounds):
         workspace.launch_rows(
             "double_horizon", num_states, d, scratch,
@@ -115,5 +118,5 @@ def _fill_level(
     grid = math.ceil(high / TILE_SIZE), math.ceil((high - low) / LEVEL_TILE_ROWS)
     workspace.launch(
         "fill_level", grid, workspace.block_threads, d, workspace.successor, workspace.reward,
-        discount, excess, workspace.kernel_pitch, low, high,
+        workspace.cost, discount, excess, workspace.kernel_pitch, low, high,
     )  # fmt: skip

@@ -35,6 +35,7 @@ class GpuWorkspace:
         pitch: numbers from one row of a matrix to the next.
         successor, reward: (A, padded_length), columns repeated cyclically.
         reward64: the rewards in float64; `reward` has the dtype of the matrix, centred in float32.
+        cost: (S, pitch) in float64, or one 0 where the problem has none.
         discounts: two numbers of the matrix's dtype whose sum approximates the discount.
         cached_columns: numbers of a row that fit into shared memory.
     """
@@ -52,6 +53,7 @@ class GpuWorkspace:
                 problem,
                 successor=self._position[problem.successor[:, order]].astype(np.uint32),
                 reward=problem.reward[:, order],
+                cost=None if problem.cost is None else problem.cost[np.ix_(order, order)],
             )
         threads = min(SWEEP_THREADS, device.max_threads)
         self.block_threads = min(BLOCK_THREADS, device.max_threads)
@@ -71,6 +73,7 @@ class GpuWorkspace:
             QUADS=quads,
             TILE_SIZE=TILE_SIZE,
             LEVEL_TILE_ROWS=LEVEL_TILE_ROWS,
+            HAS_COST=int(problem.cost is not None),
         )
         self.state_dtype = np.uint16 if state_bits == 16 else np.uint32
         self.successor = self.upload(
@@ -80,6 +83,10 @@ class GpuWorkspace:
         self.reward = self.upload(
             _wrap_columns(_centre_rewards(problem.reward, dtype), self.padded_length), dtype
         )
+        cost = np.zeros((1, 1))
+        if problem.cost is not None:
+            cost = np.pad(problem.cost, ((0, 0), (0, self.pitch - states)))
+        self.cost = self.upload(cost, np.float64)
         first = dtype.type(problem.discount)
         self.discounts = first, dtype.type(problem.discount - float(first))
 
@@ -115,8 +122,9 @@ class GpuWorkspace:
         maxima = self.device.arrays.zeros(2, np.float64)
         self.launch(
             "compute_residual", (8 * self.device.num_multiprocessors,), self.block_threads, matrix,
-            self.successor, self.reward64, np.float64(self.problem.discount), self.num_states,
-            self.kernel_pitch, self.problem.num_actions, self.padded_length, maxima[:1], maxima[1:],
+            self.successor, self.reward64, self.cost, np.float64(self.problem.discount),
+            self.num_states, self.kernel_pitch, self.problem.num_actions, self.padded_length,
+            maxima[:1], maxima[1:],
         )  # fmt: skip
         residual, largest = self.device.fetch(maxima, np.empty(2))
         return float(residual), float(largest)
@@ -153,9 +161,12 @@ def count_cached_columns(device: GpuDevice, problem: DeterministicProblem) -> in
 def require_device_memory(device: GpuDevice, problem: DeterministicProblem) -> None:
     """Raise InsufficientMemory before anything is allocated that the GPU cannot hold."""
     pitch = _round_up(problem.num_states, ROW_ALIGNMENT)
+    # A cost is in float64; d^pi copies that of the recurrent states.
+    cost_bytes = 0.0 if problem.cost is None else 16.0 if problem.num_actions == 1 else 8.0
+    entry_bytes = 2.0 * problem.dtype.itemsize + cost_bytes
     require_memory(
         f"exact: {problem.num_states:,} states need on {device.name}",
-        2.0 * problem.num_states * pitch * problem.dtype.itemsize + RESERVED_BYTES,
+        problem.num_states * pitch * entry_bytes + RESERVED_BYTES,
         "leave device out, try dtype='float32', or shard the rows over several GPUs: "
         "bisimetric.exact.sharded",
         free=device.free_bytes,

@@ -39,6 +39,7 @@ def solve(
     pair_search: PairSearch,
     rows: QueryRows,
     reward: NDArray[np.float64],
+    cost: NDArray[np.float64],
     discount: float,
     residual_tolerance: float,
     *,
@@ -47,6 +48,7 @@ def solve(
 ) -> tuple[NDArray[np.float64], float, float, dict[str, Any]]:
     """Compute the distances of the expanded pairs, their residual, the largest one, and statistics.
 
+    `cost` (n, 0, 1 or moves) is added to the differences of rewards, by pair and move.
     Pairs that were not expanded count as `frontier_value`, and so do those whose labels or
     available actions differ. For d~ an evaluation is a step of Howard's policy iteration. For
     d_lax, a game, it is one of Newton's method (Pollatschek & Avi-Itzhak 1969) and may diverge:
@@ -68,7 +70,7 @@ def solve(
 
     def sweep(backward: bool, write: bool = True) -> tuple[float, float]:
         return _sweep(  # type: ignore[no-any-return]
-            rows.available, reward, discount, lax, pairs, successor, d, chosen, gap, turns,
+            rows.available, reward, cost, discount, lax, pairs, successor, d, chosen, gap, turns,
             backward, write,
         )  # fmt: skip
 
@@ -76,7 +78,7 @@ def solve(
         for _ in range(MAX_RESPONSES if optimise_responses else 1):
             _evaluate_policy(chosen, gap, discount, d, visited, path)
             if not optimise_responses or not _improve_responses(
-                rows.available, reward, discount, pairs, successor, d, chosen, gap, turns,
+                rows.available, reward, cost, discount, pairs, successor, d, chosen, gap, turns,
                 residual_tolerance,
             ):  # fmt: skip
                 return
@@ -143,10 +145,20 @@ def _link_successors(
                     successor[i, move] = min(slots[find_slot(slots, pairs, pair)], num_pairs)
 
 
+@njit(cache=True, inline="always")
+def _compute_gap(reward: Any, cost: Any, i: Any, s: Any, a: Any, t: Any, b: Any, move: Any) -> Any:
+    """Return the immediate cost of a move of pair i."""
+    gap = abs(reward[s, a] - reward[t, b])
+    if cost.shape[1] == 0:
+        return gap
+    return gap + cost[i, min(move, cost.shape[1] - 1)]
+
+
 @njit(cache=True)
 def _sweep(
     available: Any,
     reward: Any,
+    cost: Any,
     discount: Any,
     lax: Any,
     pairs: Any,
@@ -175,23 +187,23 @@ def _sweep(
             if not (available[s, own] if turn < actions else available[t, own]):
                 continue
             if not lax:
-                least = abs(reward[s, own] - reward[t, own])
-                move, cost = own, least
+                least = _compute_gap(reward, cost, i, s, own, t, own, own)
+                move, paid = own, least
                 least += discount * d[successor[i, own]]
             else:
-                least, move, cost = np.inf, 0, 0.0
+                least, move, paid = np.inf, 0, 0.0
                 for other in range(actions):
                     a, b = (own, other) if turn < actions else (other, own)
                     if not (available[s, a] and available[t, b]):
                         continue
-                    here = abs(reward[s, a] - reward[t, b])
+                    here = _compute_gap(reward, cost, i, s, a, t, b, a * actions + b)
                     candidate = here + discount * d[successor[i, a * actions + b]]
                     if candidate < least:
-                        least, move, cost = candidate, a * actions + b, here
+                        least, move, paid = candidate, a * actions + b, here
                     if candidate <= value:
                         break
             if least > value:
-                value, best, best_move, best_turn = least, cost, move, turn
+                value, best, best_move, best_turn = least, paid, move, turn
         residual, largest = max(residual, abs(value - d[i])), max(largest, value)
         if write:
             d[i], chosen[i], gap[i], turns[i] = value, successor[i, best_move], best, best_turn
@@ -202,6 +214,7 @@ def _sweep(
 def _improve_responses(
     available: Any,
     reward: Any,
+    cost: Any,
     discount: Any,
     pairs: Any,
     successor: Any,
@@ -226,7 +239,7 @@ def _improve_responses(
         for other in range(actions):
             a, b = (own, other) if first else (other, own)
             if available[s, a] and available[t, b]:
-                here = abs(reward[s, a] - reward[t, b])
+                here = _compute_gap(reward, cost, i, s, a, t, b, a * actions + b)
                 following = successor[i, a * actions + b]
                 candidate = here + discount * d[following]
                 if candidate < lowest:

@@ -8,10 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from bisimetric._memory import require_memory
+from bisimetric._rounding import UNIT
 from bisimetric.errors import InputError
+from bisimetric.exact._gap_solver import add_ground_distance, bound_diameter, evaluate_gap
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.queries.pair_search import QueryRows, decode_pairs
 from bisimetric.implicit_mdp import ImplicitMDP, to_integer_weights
 from bisimetric.mdp import MDP, induce_chain
@@ -26,10 +30,21 @@ class MDPRowSource:
     Attributes:
         reward_error: bound on the rounding error of its rewards, such as R^pi.
         mass_error: bound on the rounding error of its rows, in total variation.
+        gap: (1 or A, 1 or A, S, S) in place of the differences of rewards, which are 0; or None.
     """
 
-    def __init__(self, mdp: MDP, *, reward_error: float = 0.0, mass_error: float = 0.0) -> None:
-        self.reward_error, self.mass_error = reward_error, mass_error
+    def __init__(
+        self,
+        mdp: MDP,
+        *,
+        reward_error: float = 0.0,
+        mass_error: float = 0.0,
+        gap: NDArray[np.float64] | None = None,
+        lax: bool = False,
+    ) -> None:
+        self.reward_error, self.mass_error, self.gap = reward_error, mass_error, gap
+        if gap is not None:
+            mdp, self.reward_error = mdp.replace(R=np.zeros(mdp.R.shape)), 0.0
         states, actions = mdp.R.shape
         P = mdp.P
         shape = (states, actions)
@@ -38,6 +53,9 @@ class MDPRowSource:
         self.probability = P.data
         self.reward = mdp.R
         self.diameter_bound = mdp.diameter_bound
+        if gap is not None:
+            table, _ = add_ground_distance(gap, mdp)
+            self.diameter_bound = bound_diameter(table, mdp, lax)
         self.actions_may_differ = mdp.available is not None
         self.labels_may_differ = mdp.has_labels
         self._all_rows = QueryRows(
@@ -62,6 +80,25 @@ class MDPRowSource:
     def compute_diameter_bound(self) -> float:
         """Return the diameter bound."""
         return self.diameter_bound
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether there are costs besides the differences of rewards."""
+        return self.gap is not None or self.mdp.ground_distance is not None
+
+    def bound_cost_rounding(self, largest: float) -> float:
+        """Bound the rounding of a ground distance and of adding it, for distances up to a bound."""
+        ground = self.mdp.ground_distance
+        return 0.0 if ground is None else ground.rounding_error + UNIT * largest
+
+    def compute_costs(self, s: Any, t: Any) -> NDArray[np.float64]:
+        """Return the costs of pairs besides rewards, (1 or A, 1 or A, ...) by their actions."""
+        cost = np.zeros((1, 1, *np.broadcast_shapes(s.shape, t.shape)))
+        if self.gap is not None:
+            cost = self.gap[:, :, s, t]
+        if self.mdp.ground_distance is not None:
+            cost = cost + self.mdp.ground_distance(s, t)
+        return cost
 
 
 class ImplicitRowSource:
@@ -219,9 +256,16 @@ class ImplicitRowSource:
 
 
 def build_row_source(
-    kind: str, mdp: MDP | ImplicitMDP, policy: Any
+    kind: str, mdp: MDP | ImplicitMDP, policy: Any, gap: ArrayLike | GapFunction | None = None
 ) -> MDPRowSource | ImplicitRowSource:
     """Return the rows of the MDP, or of the Markov chain that a policy induces."""
+    if gap is not None and isinstance(mdp, ImplicitMDP):
+        raise InputError(
+            "needs an MDP, and the states of an implicit MDP have no ids",
+            caller="exact.query",
+            argument="gap",
+            remedy="leave it out",
+        )
     if kind != "on_policy":
         if policy is not None:
             raise InputError(
@@ -237,7 +281,12 @@ def build_row_source(
                 "exact.query: actions of this MDP share choice labels, which queries do not "
                 "compare as sets; use exact.bisimulation, or kind='lax'."
             )
-        return MDPRowSource(mdp)
+        table = None
+        if gap is not None:
+            table = evaluate_gap(
+                "exact.query", kind, mdp, gap, None, check_triangles=not mdp.is_deterministic
+            )
+        return MDPRowSource(mdp, gap=table, lax=kind == "lax")
     if isinstance(mdp, ImplicitMDP):
         if policy is None:
             raise InputError(
@@ -247,17 +296,25 @@ def build_row_source(
                 remedy="pass a function from a state to an action",
             )
         return ImplicitRowSource(mdp.apply_policy(policy))
-    chain = induce_chain(mdp, resolve_policy("query", mdp, policy))
-    return MDPRowSource(chain.mdp, reward_error=chain.reward_error, mass_error=chain.mass_error)
+    actions = resolve_policy("query", mdp, policy)
+    chain = induce_chain(mdp, actions)
+    table = None
+    if gap is not None:
+        checks = not chain.mdp.is_deterministic
+        table = evaluate_gap("exact.query", kind, mdp, gap, actions, check_triangles=checks)
+    return MDPRowSource(
+        chain.mdp, reward_error=chain.reward_error, mass_error=chain.mass_error, gap=table
+    )
 
 
 def extract_mdp(
     source: MDPRowSource | ImplicitRowSource, rows: QueryRows, pairs: NDArray[np.int64]
-) -> tuple[MDP, NDArray[np.int64]]:
+) -> tuple[MDP, NDArray[np.int64], NDArray[np.float64] | None]:
     """Return a small MDP with the same transitions for these sorted pairs, and s * S + t of each.
 
     Its states are those of the pairs, with their rows, and their successors, in the same order; a
-    successor outside all pairs becomes absorbing with reward 0.
+    successor outside all pairs becomes absorbing with reward 0. The third result are the costs
+    (1 or A, 1 or A, S, S) besides rewards, or None.
     """
     s, t = decode_pairs(pairs)
     inner = np.unique(np.concatenate([s, t]))
@@ -287,7 +344,17 @@ def extract_mdp(
     R[position] = source.reward[inner][:, actions]
     available[position] = rows.available[inner][:, actions]
     mdp = MDP(P, R, source.discount, available=available)
-    return mdp, np.searchsorted(states, s) * num_states + np.searchsorted(states, t)
+    cost = None
+    if isinstance(source, MDPRowSource) and source.has_cost:
+        require_memory(
+            f"exact.query: the costs of {num_states:,} explored states need",
+            (1 if source.gap is None else num_actions) * 8.0 * num_states**2,
+            "pass a larger tol, which explores fewer pairs",
+        )
+        cost = source.compute_costs(states[:, None], states)
+        own, other = (actions if size > 1 else slice(None) for size in cost.shape[:2])
+        cost = cost[own][:, other]
+    return mdp, np.searchsorted(states, s) * num_states + np.searchsorted(states, t), cost
 
 
 def _double_capacity(array: NDArray[Any], axis: int = 0) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from bisimetric.distance import Distance
 from bisimetric.exact._request import build_request
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.sharded.cluster import require_jax
 from bisimetric.mdp import MDP, induce_chain
 from bisimetric.mdp._validation import resolve_policy
@@ -18,6 +19,7 @@ def bisimulation(
     mdp: MDP,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -27,6 +29,7 @@ def bisimulation(
     block_bytes: int | None = None,
     memory_limit: float | None = None,
     metadata: Mapping[str, str] | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the bisimulation metric d~ of a deterministic MDP on all devices of all processes.
 
@@ -39,6 +42,8 @@ def bisimulation(
     Args:
         mdp: a deterministic MDP.
         tol: a bound on the error of every entry; default: 1e-6, which a float32 matrix may miss.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: "float64" or "float32", the type of the matrix.
         output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
             `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
@@ -51,6 +56,9 @@ def bisimulation(
         block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
         memory_limit: bytes that each device may use; default: the free memory.
         metadata: further entries of `Distance.metadata`, such as the name of the MDP.
+        gap: immediate costs in place of the differences of rewards that no action changes: (S, S),
+            or a function gap(s, a, t, b) of arrays, see `exact.gaps`. It must be a pseudometric.
+            Then the distance does not bound values. Each process holds the whole gap.
 
     Returns:
         The distance; with a folder as `output`, its matrix stays on disk.
@@ -71,7 +79,9 @@ def bisimulation(
     require_jax()
     from bisimetric.exact.sharded.driver import ShardedConfig, compute_distance
 
-    request = build_request("bisimulation", tol, dtype)
+    request = build_request(
+        "bisimulation", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     config = ShardedConfig(
         output,
         checkpoint,
@@ -82,7 +92,7 @@ def bisimulation(
         memory_limit,
         metadata or {},
     )
-    return compute_distance(request, mdp, mdp, None, config)
+    return compute_distance(request, mdp, mdp, None, config, gap=gap)
 
 
 def on_policy(
@@ -90,6 +100,7 @@ def on_policy(
     policy: ArrayLike | None = None,
     *,
     tol: float | None = None,
+    normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
     output: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -99,6 +110,7 @@ def on_policy(
     block_bytes: int | None = None,
     memory_limit: float | None = None,
     metadata: Mapping[str, str] | None = None,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the on-policy metric d^pi of a deterministic chain on all devices of all processes.
 
@@ -111,6 +123,8 @@ def on_policy(
         policy: (S,) actions or (S, A) probabilities under which every state has one successor;
             default: the MDP's own policy, or the only one if there is one action.
         tol: a bound on the error of every entry; default: 1e-6, which a float32 matrix may miss.
+        normalised_tol: in place of `tol`, a bound on the error of (1 - discount) d, which does not
+            grow with the horizon: for discounts near 1.
         dtype: "float64" or "float32", the type of the matrix.
         output: where to write the matrix: a folder such as d.zarr on a shared disk, of which
             `Distance.load` reads only the rows that are used; or an .npz file. An .npz file, and
@@ -123,6 +137,9 @@ def on_policy(
         block_bytes: bytes of rows exchanged at a time; default: 64 MiB, 1 GiB on accelerators.
         memory_limit: bytes that each device may use; default: the free memory.
         metadata: further entries of `Distance.metadata`, such as the name of the MDP.
+        gap: immediate costs in place of the differences of rewards that no action changes: (S, S),
+            or a function gap(s, a, t, b) of arrays, see `exact.gaps`. It must be a pseudometric.
+            Then the distance does not bound values. Each process holds the whole gap.
 
     Returns:
         The distance; with a folder as `output`, its matrix stays on disk.
@@ -144,7 +161,9 @@ def on_policy(
     from bisimetric.exact.sharded.driver import ShardedConfig, compute_distance
 
     policy = resolve_policy("on_policy", mdp, policy)
-    request = build_request("on_policy", tol, dtype)
+    request = build_request(
+        "on_policy", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
+    )
     config = ShardedConfig(
         output,
         checkpoint,
@@ -157,5 +176,5 @@ def on_policy(
     )
     chain = induce_chain(mdp, policy)
     # In a deterministic chain only the rewards are rounded.
-    rounding = chain.pair_error(0.0)
-    return compute_distance(request, mdp, chain.mdp, policy, config, rounding=rounding)
+    rounding = chain.pair_error(0.0) if gap is None else 0.0
+    return compute_distance(request, mdp, chain.mdp, policy, config, rounding=rounding, gap=gap)

@@ -14,14 +14,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import bisimetric
 from bisimetric._io import name_write_errors, require_writable, resolve_target
 from bisimetric._memory import available_memory
 from bisimetric.distance import Distance, files, zarr_matrix
 from bisimetric.errors import InputError
+from bisimetric.exact._gap_solver import describe_gap, evaluate_gap
 from bisimetric.exact._request import Request, bound_error, require_matrix_memory
+from bisimetric.exact.gaps import GapFunction
 from bisimetric.exact.sharded.checkpoints import Checkpoint
 from bisimetric.exact.sharded.layout import (
     ACCELERATOR_BLOCK_BYTES,
@@ -190,10 +192,11 @@ def compute_distance(
     config: ShardedConfig,
     *,
     rounding: float = 0.0,
+    gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
     """Compute the requested distance; `dynamics` is the MDP or the chain of the policy.
 
-    `rounding` bounds the error of its reward gaps.
+    `rounding` bounds the error of its reward gaps; a `gap` takes their place.
     """
     caller = f"exact.sharded.{request.kind}"
     _validate_options(caller, config)
@@ -203,9 +206,24 @@ def compute_distance(
     )
     with translate_errors(group, remedy), jax.enable_x64(True):
         group.run_collectively(lambda: _validate_output(caller, config))
-        problem = group.run_collectively(lambda: build_problem(request, dynamics, rounding))
+        problem = group.run_collectively(
+            lambda: build_problem(
+                request,
+                dynamics,
+                rounding,
+                None
+                if gap is None
+                else evaluate_gap(caller, request.kind, mdp, gap, policy, check_triangles=False),
+            )
+        )
         _require_agreement(caller, group, request, problem, config)
-        layout = choose_layout(group, problem.num_states, request.dtype, config.block_bytes)
+        layout = choose_layout(
+            group,
+            problem.num_states,
+            request.dtype,
+            config.block_bytes,
+            has_cost=problem.cost is not None,
+        )
         identity = _build_identity(request, problem)
         checkpoint, resume = (
             None if folder is None else Checkpoint(Path(folder), config.checkpoint_every, identity)
@@ -219,7 +237,10 @@ def compute_distance(
                 group.run_collectively(checkpoint.require_unused)
             group.run_collectively(lambda: checkpoint.require_disk_space(layout))
         solution = solve(ShardedRun(group, layout, problem, checkpoint, resume))
-        output = OutputRequest(request, mdp, policy, config.path, dict(config.metadata))
+        metadata = dict(config.metadata)
+        if gap is not None:
+            metadata["gap"] = describe_gap(gap)
+        output = OutputRequest(request, mdp, policy, config.path, metadata)
         distance = write_result(output, group, layout, problem, solution)
         if checkpoint is not None and config.output is not None:
             checkpoint.remove(group)
@@ -244,7 +265,12 @@ def _validate_output(caller: str, config: ShardedConfig) -> None:
 
 
 def choose_layout(
-    group: ProcessGroup, num_states: int, dtype: np.dtype[Any], block_bytes: int | None = None
+    group: ProcessGroup,
+    num_states: int,
+    dtype: np.dtype[Any],
+    block_bytes: int | None = None,
+    *,
+    has_cost: bool = False,
 ) -> Layout:
     """Choose the layout of a matrix on the devices of a group."""
     cpu = group.platform == "cpu"
@@ -254,6 +280,7 @@ def choose_layout(
         dtype,
         block_bytes=block_bytes or (CPU_BLOCK_BYTES if cpu else ACCELERATOR_BLOCK_BYTES),
         batch_rows=1 if cpu else choose_batch_rows(num_states, group.num_devices),
+        has_cost=has_cost,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -100,18 +101,42 @@ class Kernels:
 
         return self.compile(("fill", value), local, (), ROW_SPEC)()
 
+    def place_cost(
+        self, compute_rows: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None
+    ) -> jax.Array:
+        """Place the rows of a cost on the devices; without one, rows without columns."""
+        height, states = self.layout.rows_per_device, self.layout.num_states
+        width = 0 if compute_rows is None else states
+
+        def build(index: tuple[slice, ...] | None) -> NDArray[np.float64]:
+            low = first_row(index)
+            local = np.zeros((height, width))
+            rows = np.arange(low, min(low + height, states))
+            if compute_rows is not None and len(rows):
+                local[: len(rows)] = compute_rows(rows)
+            return local
+
+        shape = (self.layout.num_devices * height, width)
+        return jax.make_array_from_callback(shape, self.group.row_sharding(), build)
+
     def clear(self, values: jax.Array) -> jax.Array:
         """Set a matrix to 0 in place."""
         return self.compile("clear", jnp.zeros_like, (ROW_SPEC,), ROW_SPEC, donate=(0,))(values)
 
     def sweep(
-        self, d: jax.Array, buffer: jax.Array, plan: DevicePlan, successor: jax.Array, R: jax.Array
+        self,
+        d: jax.Array,
+        buffer: jax.Array,
+        plan: DevicePlan,
+        successor: jax.Array,
+        R: jax.Array,
+        cost: jax.Array,
     ) -> jax.Array:
-        """Compute F(d) into `buffer`, which must be 0.
+        """Compute F(d) into `buffer`, which must be 0; `cost` is from `place_cost`.
 
-        F(d)(s, t) = max_a |R(s, a) - R(t, a)| + discount * d(next(s, a), next(t, a))
+        F(d)(s, t) = max_a |R(s, a) - R(t, a)| + cost(s, t) + discount * d(next(s, a), next(t, a))
         """
-        return self._exchange_and_apply("sweep", d, buffer, plan, successor, R)
+        return self._exchange_and_apply("sweep", d, buffer, plan, successor, R, cost)
 
     def double(
         self,
@@ -122,7 +147,8 @@ class Kernels:
         weight: jax.Array,
     ) -> jax.Array:
         """Compute d(s, t) + weight * d(successor(s), successor(t)) into `buffer`."""
-        return self._exchange_and_apply("double", d, buffer, plan, successor, weight)
+        no_cost = self.place_cost(None)
+        return self._exchange_and_apply("double", d, buffer, plan, successor, weight, no_cost)
 
     def finish_sweep(
         self, d: jax.Array, buffer: jax.Array, *, locate: bool, checkpoint_due: bool
@@ -175,10 +201,10 @@ class Kernels:
     ) -> jax.Array:
         """Apply an operation to all rows of a plan: received blocks and the device's own rows."""
         apply = functools.partial(_apply_batches, operation=operation, discount=self.discount)
-        replicated = (REPLICATED_SPEC, REPLICATED_SPEC)
+        operand_specs = (REPLICATED_SPEC, REPLICATED_SPEC, ROW_SPEC)
 
-        def apply_own(d: Any, buffer: Any, batches: Any, a: Any, b: Any) -> Any:
-            return apply(d, buffer, d, batches, jnp.int32(0), a, b)
+        def apply_own(d: Any, buffer: Any, batches: Any, a: Any, b: Any, cost: Any) -> Any:
+            return apply(d, buffer, d, batches, jnp.int32(0), a, b, cost)
 
         received = None
         for step, shift in enumerate(plan.shifts):
@@ -189,7 +215,7 @@ class Kernels:
             kernel = self.compile(
                 (operation, shift),
                 functools.partial(self._apply_and_send, apply=apply, shift=shift),
-                (*[ROW_SPEC] * 4, REPLICATED_SPEC, ROW_SPEC, *replicated),
+                (*[ROW_SPEC] * 4, REPLICATED_SPEC, ROW_SPEC, *operand_specs),
                 (ROW_SPEC, ROW_SPEC),
                 donate=(1, 2),
             )
@@ -197,7 +223,7 @@ class Kernels:
                 d, buffer, received, plan.batches, np.int32(step), plan.send_rows, *operands
             )
         kernel = self.compile(
-            (operation, "own"), apply_own, (*[ROW_SPEC] * 3, *replicated), ROW_SPEC, donate=(1,)
+            (operation, "own"), apply_own, (*[ROW_SPEC] * 3, *operand_specs), ROW_SPEC, donate=(1,)
         )
         buffer = kernel(d, buffer, plan.batches, *operands)
         if received is None:
@@ -205,7 +231,7 @@ class Kernels:
         kernel = self.compile(
             (operation, "last"),
             apply,
-            (*[ROW_SPEC] * 4, REPLICATED_SPEC, *replicated),
+            (*[ROW_SPEC] * 4, REPLICATED_SPEC, *operand_specs),
             ROW_SPEC,
             donate=(1, 2),
         )
@@ -218,10 +244,10 @@ class Kernels:
 
     def _apply_and_send(
         self, d: Any, buffer: Any, held: Any, batches: Any, step: Any, send: Any, a: Any, b: Any,
-        *, apply: Any, shift: int,
+        cost: Any, *, apply: Any, shift: int,
     ) -> tuple[Any, Any]:  # fmt: skip
         received = _send_block(d, send, step, shift=shift, devices=self.layout.num_devices)
-        return apply(d, buffer, held, batches, step, a, b), received
+        return apply(d, buffer, held, batches, step, a, b, cost), received
 
     def compile(
         self,
@@ -268,12 +294,13 @@ def _send_block(d: Any, send: Any, step: Any, *, shift: int, devices: int) -> An
 
 
 def _apply_batches(
-    d: Any, buffer: Any, held: Any, batches: Any, step: Any, a: Any, b: Any, *,
+    d: Any, buffer: Any, held: Any, batches: Any, step: Any, a: Any, b: Any, cost: Any, *,
     operation: str, discount: float,
 ) -> Any:  # fmt: skip
     """Apply the batches of a step to the rows in `held`, and write the results to `buffer`.
 
-    `a` are successors; `b` are rewards for "sweep", and a weight for "double".
+    `a` are successors; `b` are rewards for "sweep", and a weight for "double"; `cost` are the
+    costs of this device's rows, or has no columns.
     """
     slots, targets, actions, offsets = (each[0] for each in batches)
     low = lax.axis_index(ROW_AXIS) * buffer.shape[0]
@@ -286,6 +313,8 @@ def _apply_batches(
             value = d[rows] + round_product(b * following, zero)
             return buffer.at[rows].set(value.astype(buffer.dtype), mode="drop", unique_indices=True)
         value = jnp.abs(b[action][low + rows][:, None] - b[action][None])
+        if cost.shape[1]:
+            value = value + cost[rows]
         value = value + round_product(discount * following, zero)
         return buffer.at[rows].max(value.astype(buffer.dtype), mode="drop", unique_indices=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from bisimetric import relation
+from bisimetric._rounding import UNIT
 from bisimetric._text import format_bytes
 from bisimetric.errors import InputError, InsufficientMemory
+from bisimetric.exact._gap_solver import add_ground_distance, bound_diameter
 from bisimetric.exact._request import Request
 from bisimetric.exact.deterministic.problem import complete_actions
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, compute_comparison_classes
 from bisimetric.relation.api import compute_classes
 
 CPU_BLOCK_BYTES, ACCELERATOR_BLOCK_BYTES = 2**26, 2**30
@@ -54,6 +57,7 @@ class Layout:
         chunk_rows: rows per chunk on disk, the unit of reading.
         shard_rows: rows per file on disk, a divisor of `rows_per_device`.
         block_bytes: bytes for exchanged blocks.
+        has_cost: whether devices also hold their rows of a cost, in float64.
     """
 
     num_states: int
@@ -65,6 +69,7 @@ class Layout:
     chunk_rows: int
     shard_rows: int
     block_bytes: int
+    has_cost: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -82,9 +87,10 @@ class Layout:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes on a device: two copies of its rows, a block, and scratch memory."""
+        """Bytes on a device: two copies of its rows, a cost, a block, and scratch memory."""
         return (
             2 * self.local_bytes
+            + 8 * self.has_cost * self.rows_per_device * self.num_states
             + self.exchange_bytes
             + 8 * SCRATCH_NUMBERS * self.batch_rows * self.num_states
         )
@@ -107,6 +113,7 @@ def build_layout(
     *,
     block_bytes: int = CPU_BLOCK_BYTES,
     batch_rows: int = 1,
+    has_cost: bool = False,
 ) -> Layout:
     """Split the rows of a matrix over devices.
 
@@ -126,7 +133,7 @@ def build_layout(
     rows = shard * -(-min_rows // shard)
     block = max(1, min(rows, block_bytes // (BLOCK_COPIES * row_bytes)))
     return Layout(
-        num_states, num_devices, dtype, rows, batch_rows, block, chunk, shard, block_bytes
+        num_states, num_devices, dtype, rows, batch_rows, block, chunk, shard, block_bytes, has_cost
     )
 
 
@@ -168,7 +175,12 @@ def require_device_memory(caller: str, layout: Layout, available_bytes: float, o
     def fits(num_devices: int) -> bool:
         block, batch = layout.block_bytes, layout.batch_rows
         alternative = build_layout(
-            layout.num_states, num_devices, layout.dtype, block_bytes=block, batch_rows=batch
+            layout.num_states,
+            num_devices,
+            layout.dtype,
+            block_bytes=block,
+            batch_rows=batch,
+            has_cost=layout.has_cost,
         )
         return alternative.device_bytes <= available_bytes
 
@@ -201,6 +213,11 @@ class ShardedProblem:
         residual_tolerance: the largest increase at which iteration stops.
         rounding_bound: a bound on the error of F(d); see `complete_actions` and
             `InducedChain.pair_error`.
+        cost: from rows and columns, arrays of states of the original MDP that broadcast, to what is
+            added to the differences of rewards; or None.
+        cost_fingerprint: a hash of the cost.
+        largest_cost: a bound on the cost.
+        classes: (C,), comparison classes: between two of them there is no cost.
     """
 
     successor: NDArray[np.int32]
@@ -210,6 +227,30 @@ class ShardedProblem:
     representatives: NDArray[np.int64]
     residual_tolerance: float
     rounding_bound: float
+    cost: Callable[[Any, Any], NDArray[np.float64]] | None = None
+    cost_fingerprint: str = ""
+    largest_cost: float = 0.0
+    classes: NDArray[np.int64] | None = None
+
+    @property
+    def largest_gap(self) -> float:
+        """A bound on the difference of two rewards, and the cost of their pair."""
+        return float(np.ptp(self.reward)) + self.largest_cost
+
+    @property
+    def compute_cost_rows(self) -> Callable[[NDArray[np.int64]], NDArray[np.float64]] | None:
+        """The function from some rows to their costs, (rows, C); None without a cost."""
+        cost, classes = self.cost, self.classes
+        if cost is None:
+            return None
+
+        def compute(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+            found = cost(self.representatives[rows, None], self.representatives)
+            if classes is None:
+                return found
+            return np.where(classes[rows, None] == classes, found, 0.0)
+
+        return compute
 
     @property
     def num_states(self) -> int:
@@ -219,14 +260,23 @@ class ShardedProblem:
     def fingerprint(self) -> str:
         """A hash of the problem without its tolerance."""
         digest = hashlib.sha256(np.float64(self.discount).tobytes())
+        digest.update(self.cost_fingerprint.encode())
         for array in (self.successor, self.reward, self.row_index):
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
 
-def build_problem(request: Request, mdp: MDP, rounding: float = 0.0) -> ShardedProblem:
-    """Build the problem of a deterministic MDP or chain; raise InputError for a stochastic one."""
+def build_problem(
+    request: Request,
+    mdp: MDP,
+    rounding: float = 0.0,
+    gap: NDArray[np.float64] | None = None,
+) -> ShardedProblem:
+    """Build the problem of a deterministic MDP or chain; raise InputError for a stochastic one.
+
+    A `gap`, (1 or A, 1, S, S) from `evaluate_gap`, takes the place of the differences of rewards.
+    """
     caller = f"exact.sharded.{request.kind}"
     if not mdp.is_deterministic:
         s, a = mdp.first_stochastic_action()
@@ -240,10 +290,27 @@ def build_problem(request: Request, mdp: MDP, rounding: float = 0.0) -> ShardedP
             f"{caller}: sharding does not compare actions of equal choice labels as sets; use "
             f"exact.{request.kind}."
         )
-    tolerance = request.residual_tolerance(mdp, "exact.sharded")
-    classes = compute_classes(mdp)
+    ground, diameter, cost = mdp.ground_distance, mdp.diameter_bound, None
+    largest, fingerprint = 0.0, ""
+    if gap is not None:
+        mdp = mdp.replace(R=np.zeros(mdp.R.shape))
+        table = _require_one_gap(caller, add_ground_distance(gap, mdp)[0])
+        cost = _build_lookup(table)
+        diameter, largest = bound_diameter(table, mdp, lax=False), float(table.max())
+        fingerprint = hashlib.sha256(np.ascontiguousarray(table).tobytes()).hexdigest()
+        classes = np.arange(mdp.num_states)
+    else:
+        classes = compute_classes(mdp)
+        if ground is not None:
+            cost, largest, fingerprint = ground, ground.largest, ground.fingerprint
+    request.require_range(mdp, "exact.sharded", diameter)
+    tolerance = max(request.tol * (1 - mdp.discount) / 2, 8 * UNIT * diameter)
+    if ground is not None:
+        rounding += ground.rounding_error + UNIT * diameter
     representatives = relation.representatives(classes)
-    transitions = complete_actions(relation.quotient(mdp, classes))
+    small = relation.quotient(mdp, classes)
+    transitions = complete_actions(small, diameter_bound=diameter, has_cost=cost is not None)
+    comparison = compute_comparison_classes(small)
     order = order_states(transitions.successor)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
@@ -255,4 +322,22 @@ def build_problem(request: Request, mdp: MDP, rounding: float = 0.0) -> ShardedP
         representatives[order],
         tolerance,
         transitions.rounding_bound + rounding,
+        cost,
+        fingerprint,
+        largest,
+        comparison[order] if comparison.any() else None,
     )
+
+
+def _build_lookup(table: NDArray[np.float64]) -> Callable[[Any, Any], NDArray[np.float64]]:
+    return lambda s, t: table[s, t]
+
+
+def _require_one_gap(caller: str, table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a gap (S, S) that no action changes, or raise InputError."""
+    if table.shape[:2] != (1, 1):
+        raise InputError(
+            f"{caller}: sharding takes a gap that no action changes, (S, S), and this one depends "
+            "on actions; use exact.bisimulation."
+        )
+    return table[0, 0]

@@ -60,6 +60,8 @@ NEGLIGIBLE_WEIGHT = 1e-9
 """The discount below which the remainder of a path is negligible."""
 DOWNWARD_FACTOR = 1 - 4 * UNIT
 """A backup times this is at most the exact one: it has three roundings."""
+DOWNWARD_FACTOR_WITH_COST = 1 - 8 * UNIT
+"""The same with a cost, which is added by one more."""
 
 
 def choose_path_shape(layout: Layout, discount: float) -> tuple[int, int]:
@@ -83,6 +85,7 @@ def evaluate_cycles(
     residual_tolerance: float,
     successor: jax.Array,
     R: jax.Array,
+    cost: jax.Array,
 ) -> jax.Array:
     """Improve lower bounds by cycle evaluation from the pairs that increased most."""
     paths, steps = choose_path_shape(kernels.layout, kernels.discount)
@@ -93,28 +96,31 @@ def evaluate_cycles(
         discount=kernels.discount,
         states=kernels.layout.num_states,
     )
-    in_specs = (ROW_SPEC, ROW_SPEC, ROW_SPEC, *[REPLICATED_SPEC] * 4)
+    in_specs = (*[ROW_SPEC] * 4, *[REPLICATED_SPEC] * 4)
     kernel = kernels.compile("evaluate cycles", local, in_specs, ROW_SPEC, donate=(0,))
     increase, argmax = statistics.row_increase, statistics.row_argmax
-    return kernel(d, increase, argmax, residual_tolerance, successor, R, np.int64(0))
+    return kernel(d, increase, argmax, cost, residual_tolerance, successor, R, np.int64(0))
 
 
 def _evaluate_cycles(
-    d: Any, row_increase: Any, row_argmax: Any, residual_tolerance: Any, successor: Any, R: Any,
-    zero: Any, *, paths: int, steps: int, discount: float, states: int,
+    d: Any, row_increase: Any, row_argmax: Any, cost: Any, residual_tolerance: Any, successor: Any,
+    R: Any, zero: Any, *, paths: int, steps: int, discount: float, states: int,
 ) -> Any:  # fmt: skip
     height = d.shape[0]
     low = lax.axis_index(ROW_AXIS) * height
+    downward = DOWNWARD_FACTOR_WITH_COST if cost.shape[1] else DOWNWARD_FACTOR
 
-    def look_up(s: Any, t: Any) -> Any:
+    def look_up(s: Any, t: Any, matrix: Any = d) -> Any:
         """Look up entries of the whole matrix: one device has each, and the others add 0."""
         local = (s >= low) & (s < low + height)
-        found = d[jnp.where(local, s - low, 0), t].astype(jnp.float64)
+        found = matrix[jnp.where(local, s - low, 0), t].astype(jnp.float64)
         return lax.psum(jnp.where(local, found, 0.0), ROW_AXIS)
 
     def take_best_action(s: Any, t: Any) -> tuple[Any, Any, Any]:
         """Return the reward gap and the successors of each pair's greedy action."""
         gaps = jnp.abs(R[:, s] - R[:, t])
+        if cost.shape[1]:
+            gaps = gaps + look_up(s, t, cost)
         next_s, next_t = successor[:, s], successor[:, t]
         following = round_product(discount * look_up(next_s, next_t), zero)
         best = (gaps + following).argmax(axis=0)
@@ -168,7 +174,7 @@ def _evaluate_cycles(
     cycle = end["cycle"]
 
     def back_up(gap: Any, value: Any) -> Any:
-        return round_product((gap + round_product(discount * value, zero)) * DOWNWARD_FACTOR, zero)
+        return round_product((gap + round_product(discount * value, zero)) * downward, zero)
 
     def back_up_cycle(i: Any, value: Any) -> Any:
         """Back up along the cycle, which is the end of a path."""
@@ -290,11 +296,12 @@ def solve(run: ShardedRun) -> ShardedSolution:
     plan = plan_exchange(problem.successor, run.layout, run.group.local_devices)
     device_plan = kernels.place_plan(plan)
     successor, R = kernels.replicate(problem.successor), kernels.replicate(problem.reward)
+    cost = kernels.place_cost(problem.compute_cost_rows)
     # Sweeps cannot reduce a residual below the precision floor; the proven error includes it.
     precision = 2 * FLOAT32_ROUNDOFF if run.layout.dtype == np.float32 else 0.0
     with show_progress(1.0, "d~: digits of the error") as progress:
         while True:
-            run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R)
+            run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R, cost)
             run.progress["sweeps"] += 1
             with_cycles = run.progress["sweeps"] % CYCLE_EVALUATION_PERIOD == 0
             run.buffer, run.d, statistics = kernels.finish_sweep(
@@ -305,7 +312,7 @@ def solve(run: ShardedRun) -> ShardedSolution:
             if not increase > target:
                 break
             if with_cycles:
-                run.d = evaluate_cycles(kernels, run.d, statistics, tolerance, successor, R)
+                run.d = evaluate_cycles(kernels, run.d, statistics, tolerance, successor, R, cost)
                 run.progress["cycle_evaluations"] += 1
             progress.set_position(
                 convergence_fraction(increase, target, max(largest, target)),
@@ -322,16 +329,18 @@ def _solve_by_doubling(run: ShardedRun) -> ShardedSolution:
     n_k(s) is the state after k steps.
     """
     problem, kernels, local = run.problem, run.kernels, run.group.local_devices
-    rounds = count_doublings(problem.reward, problem.discount, problem.residual_tolerance)
+    rounds = count_doublings(problem.largest_gap, problem.discount, problem.residual_tolerance)
     plan = plan_exchange(problem.successor, run.layout, local)
     R = kernels.replicate(problem.reward)
     successor = kernels.replicate(problem.successor)
+    cost = kernels.place_cost(problem.compute_cost_rows)
     received = plan.max_received_rows
     with show_progress(rounds + 2, "doublings") as progress:
         if run.progress["rounds"] == 0:
             # A sweep from 0 gives the first term.
             run.d = kernels.clear(run.d)
-            run.buffer = kernels.sweep(run.d, run.buffer, kernels.place_plan(plan), successor, R)
+            device_plan = kernels.place_plan(plan)
+            run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R, cost)
             run.d, run.buffer = run.buffer, run.d
             run.progress["rounds"] = 1
         after_k, weight = problem.successor, problem.discount
@@ -352,7 +361,8 @@ def _solve_by_doubling(run: ShardedRun) -> ShardedSolution:
                 run.write_checkpoint(max(run.group.all_gather(run.checkpoint_due)))
             after_k, weight = after_k[:, after_k[0]], weight * weight
         run.buffer = kernels.clear(run.buffer)
-        run.buffer = kernels.sweep(run.d, run.buffer, kernels.place_plan(plan), successor, R)
+        device_plan = kernels.place_plan(plan)
+        run.buffer = kernels.sweep(run.d, run.buffer, device_plan, successor, R, cost)
         run.buffer, run.d, statistics = kernels.finish_sweep(
             run.d, run.buffer, locate=False, checkpoint_due=False
         )

@@ -2,7 +2,7 @@
 
 A move of a pair (s, t) is an action a of s and an action b of t; its value is
 
-    gap(s, a, t, b) + discount * W1(d)(P(s, a), P(t, b)),    gap = |R(s, a) - R(t, b)|.
+    gap(s, a, t, b) + discount * W1(d)(P(s, a), P(t, b)),    gap = |R(s, a) - R(t, b)| + cost.
 
 In d~ both take the same action, which maximises. In d_lax, and where choice labels group actions,
 one state maximises and the other responds, with an action of the same group. Each move is cached
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from bisimetric import _transport
 from bisimetric._rounding import UNIT
+from bisimetric._transport import NO_ALLOCATION
 
 NO_MOVE = 2**32 - 1
 """The choice of a pair whose states are not comparable: labels or available actions differ."""
@@ -38,7 +39,7 @@ class KernelMDP(NamedTuple):
     available: NDArray[Any]  # (S, A)
     classes: NDArray[Any]  # (S,), comparison classes: others are at the diameter bound
     groups: NDArray[Any]  # (A,), with `match_freely` only actions of one group are matched
-    gap: NDArray[Any]  # (1 or A, 1 or A, S, S), or empty: |R(s, a) - R(t, b)|
+    cost: NDArray[Any]  # (1 or A, 1 or A, S, S), besides |R(s, a) - R(t, b)|, or empty
     discount: float
     diameter_bound: float
     match_freely: bool
@@ -73,10 +74,10 @@ def decode_pair(costs, pair):
 @njit(cache=True, inline="always")
 def _compute_gap(model, s, a, t, b):
     """Return the immediate cost of a move."""
-    gap = model.gap
-    if gap.size == 0:
-        return abs(model.reward[s, a] - model.reward[t, b])
-    return gap[min(a, gap.shape[0] - 1), min(b, gap.shape[1] - 1), s, t]
+    gap, cost = abs(model.reward[s, a] - model.reward[t, b]), model.cost
+    if cost.size == 0:
+        return gap
+    return gap + cost[min(a, cost.shape[0] - 1), min(b, cost.shape[1] - 1), s, t]
 
 
 @njit(cache=True, inline="always")
@@ -89,7 +90,7 @@ def _locate_tree(model, cache, pair, s, t, move, a, b):
     return cache.tree_starts[s, move] + t * support + cache.preceding_support[b, t]
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _load_problem(model, cache, workspace, pair, s, t, move, a, b):
     """Load the transport problem of a move with its last tree and flows; return its size."""
     actions = model.reward.shape[1]
@@ -111,7 +112,7 @@ def _load_problem(model, cache, workspace, pair, s, t, move, a, b):
     return n, m
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _evaluate_move(
     model, cache, workspace, costs, pair, s, t, move, a, b, drift, recheck_all, enough
 ):
@@ -150,7 +151,7 @@ def _evaluate_move(
     return value, w1_error, True
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _update_bisimulation(
     model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all, w1_error
 ):
@@ -178,7 +179,7 @@ def _update_bisimulation(
     return value, w1_error
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _update_lax(
     model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all, w1_error, known,
     evaluated,
@@ -228,7 +229,7 @@ def _update_lax(
     return value, w1_error
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _find_responses(cache, known, evaluated, pair, side, own, drift, discount):
     """Find the best response among the evaluated ones, and the most promising of the others.
 
@@ -250,17 +251,31 @@ def _find_responses(cache, known, evaluated, pair, side, own, drift, discount):
 
 
 @njit(cache=True, nogil=True)
-def sweep(model, cache, costs, backup, drift, hold_actions, recheck_all, low, high):
+def sweep(model, cache, costs, backup, drift, hold_actions, recheck_all, pairs, low, high):
     """Write F(d) of some pairs to `backup`; return the largest |F(d) - d|, F(d) and W1 error.
 
-    With `hold_actions` each pair keeps its last action, and only couplings (and responses) are
-    computed. With `recheck_all` no coupling counts as optimal without a check.
+    The pairs are `pairs[low:high]`, or range(low, high) if `pairs` is empty; `backup` is indexed
+    like `pairs`. With `hold_actions` each pair keeps its last action, and only couplings (and
+    responses) are computed. With `recheck_all` no coupling counts as optimal without a check.
     """
     actions = model.reward.shape[1]
     workspace = _transport.allocate_workspace(model.max_support)
     known, evaluated = np.empty((actions, actions)), np.empty((actions, actions), np.bool_)
+    return _sweep_pairs(
+        model, cache, workspace, costs, backup, drift, hold_actions, recheck_all, pairs, known,
+        evaluated, low, high,
+    )  # fmt: skip
+
+
+@njit(**NO_ALLOCATION)
+def _sweep_pairs(
+    model, cache, workspace, costs, backup, drift, hold_actions, recheck_all, pairs, known,
+    evaluated, low, high,
+):  # fmt: skip
+    """Sweep some pairs, with memory for their transport problems."""
     residual, largest, w1_error = 0.0, 0.0, 0.0
-    for pair in range(low, high):
+    for at in range(low, high):
+        pair = pairs[at] if pairs.size > 0 else at
         s, t = decode_pair(costs, pair)
         if model.classes[s] != model.classes[t]:
             cache.choice[pair] = NO_MOVE
@@ -275,14 +290,14 @@ def sweep(model, cache, costs, backup, drift, hold_actions, recheck_all, low, hi
                 model, cache, workspace, costs, pair, s, t, drift, hold_actions, recheck_all,
                 w1_error,
             )  # fmt: skip
-        backup[pair] = value
+        backup[at] = value
         before = _transport.look_up_distance(costs.values, costs.pair_codes, costs.num_states, s, t)
         residual = max(residual, abs(value - before))
         largest = max(largest, value)
     return residual, largest, w1_error
 
 
-@njit(cache=True)
+@njit(**NO_ALLOCATION)
 def _decode_choice(model, cache, pair):
     """Return the chosen move of a pair, and its two actions."""
     actions, choice = model.reward.shape[1], np.int64(cache.choice[pair])
@@ -293,41 +308,60 @@ def _decode_choice(model, cache, pair):
     return a * actions + b, a, b
 
 
-@njit(cache=True)
-def _find_edge_pair(workspace, costs, n, v):
-    """Return the pair of the edge above a node of a coupling's tree, or -1."""
+@njit(**NO_ALLOCATION)
+def _find_edge_states(workspace, n, v):
+    """Return the two states of the edge above a node of a coupling's tree."""
     u = workspace.ints[_transport.PARENT, v]
     i, j = (v, u - n) if v < n else (u, v - n)
-    x, y = workspace.ints[_transport.ROW_STATE, i], workspace.ints[_transport.COLUMN_STATE, j]
-    return _transport.find_pair(costs.pair_codes, costs.num_states, x, y)
+    return workspace.ints[_transport.ROW_STATE, i], workspace.ints[_transport.COLUMN_STATE, j]
 
 
-@njit(cache=True, nogil=True)
-def count_successors(model, cache, costs, counts, low, high):
-    """Set counts[pair + 1] to the maximal number of successors of each pair's chosen coupling."""
+@njit(nogil=True, **NO_ALLOCATION)
+def count_successors(model, cache, costs, counts, pairs, low, high):
+    """Set counts[i + 1] to the maximal number of successors of the chosen coupling of pair i.
+
+    It is `pairs[i]`, or i if `pairs` is empty.
+    """
     actions, row_starts = model.reward.shape[1], model.row_starts
-    for pair in range(low, high):
-        counts[pair + 1] = 0
+    for at in range(low, high):
+        pair = pairs[at] if pairs.size > 0 else at
+        counts[at + 1] = 0
         if cache.choice[pair] != NO_MOVE:
             s, t = decode_pair(costs, pair)
             _, a, b = _decode_choice(model, cache, pair)
             p, q = s * actions + a, t * actions + b
-            counts[pair + 1] = (
+            counts[at + 1] = (
                 row_starts[p + 1] - row_starts[p] + row_starts[q + 1] - row_starts[q] - 1
             )
 
 
 @njit(cache=True, nogil=True)
-def write_policy_matrix(model, cache, costs, starts, successors, masses, gaps, low, high):
+def write_policy_matrix(
+    model, cache, costs, starts, successors, masses, gaps, pairs, position, low, high
+):
     """Write the chosen couplings as a sparse matrix of pairs, and their immediate costs.
 
-    Unused entries of a pair hold mass 0.
+    Row i is that of `pairs[i]`, and `position` holds the row of each pair, or -1; if both are
+    empty, row i is that of pair i. A successor without a row is a constant, and so part of the
+    immediate cost. Unused entries of a row hold mass 0.
     """
     workspace = _transport.allocate_workspace(model.max_support)
-    for pair in range(low, high):
-        at = starts[pair]
+    _write_policy_rows(
+        model, cache, workspace, costs, starts, successors, masses, gaps, pairs, position, low, high
+    )
+
+
+@njit(**NO_ALLOCATION)
+def _write_policy_rows(
+    model, cache, workspace, costs, starts, successors, masses, gaps, pairs, position, low, high
+):
+    """Write some rows of the policy matrix, with memory for their transport problems."""
+    values, pair_codes, num_states = costs.values, costs.pair_codes, costs.num_states
+    for row in range(low, high):
+        pair = pairs[row] if pairs.size > 0 else row
+        at = starts[row]
         if cache.choice[pair] == NO_MOVE:
-            gaps[pair] = model.diameter_bound
+            gaps[row] = model.diameter_bound
             continue
         s, t = decode_pair(costs, pair)
         move, a, b = _decode_choice(model, cache, pair)
@@ -336,15 +370,19 @@ def write_policy_matrix(model, cache, costs, starts, successors, masses, gaps, l
         for v in range(1, n + m):
             flow = workspace.reals[_transport.FLOW, v]
             if flow > 0:
-                successor = _find_edge_pair(workspace, costs, n, v)
+                x, y = _find_edge_states(workspace, n, v)
+                successor = _transport.find_pair(pair_codes, num_states, x, y)
+                if successor >= 0 and position.size > 0:
+                    successor = position[successor]
                 if successor >= 0:
                     successors[at], masses[at] = successor, flow
                     at += 1
                 else:
-                    gap += model.discount * flow * costs.values[0, 0]
-        for rest in range(at, starts[pair + 1]):
-            successors[rest], masses[rest] = pair, 0.0
-        gaps[pair] = gap
+                    distance = _transport.look_up_distance(values, pair_codes, num_states, x, y)
+                    gap += model.discount * flow * distance
+        for rest in range(at, starts[row + 1]):
+            successors[rest], masses[rest] = row, 0.0
+        gaps[row] = gap
 
 
 @njit(cache=True)
@@ -374,7 +412,7 @@ def apply_operator_at(model, costs, s, t):
     return value
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def fill_symmetric(values, matrix, low, high):
     """Fill rows low to high of a symmetric matrix, and the mirrored columns, from the values of
     the pairs t < s; return the largest change of an entry."""
@@ -385,4 +423,21 @@ def fill_symmetric(values, matrix, low, high):
             moved = max(moved, abs(value - matrix[s, t]))
             matrix[s, t] = value
             matrix[t, s] = value
+    return moved
+
+
+@njit(nogil=True, **NO_ALLOCATION)
+def write_values(values, pairs, costs, low, high):
+    """Set the distances of `pairs[low:high]`; return the largest change."""
+    moved = 0.0
+    for at in range(low, high):
+        pair, value = pairs[at], values[at]
+        if costs.pair_codes.size > 0:
+            moved = max(moved, abs(value - costs.values[0, 1 + pair]))
+            costs.values[0, 1 + pair] = value
+        else:
+            s, t = decode_pair(costs, pair)
+            moved = max(moved, abs(value - costs.values[s, t]))
+            costs.values[s, t] = value
+            costs.values[t, s] = value
     return moved

@@ -12,7 +12,7 @@ from scipy import sparse
 from bisimetric import exact
 from bisimetric.distance import Distance
 from bisimetric.errors import InputError
-from bisimetric.mdp import MDP, merge_labels
+from bisimetric.mdp import MDP, merge_labels, merge_observations
 
 MAP_GAP = 3
 """Columns between the positions of the source and those of the target."""
@@ -41,7 +41,7 @@ def disjoint_union(source: MDP, target: MDP) -> MDP:
         An `MDP` with S1 + S2 states.
 
     Raises:
-        InputError: where the discounts differ, or choice labels of one action.
+        InputError: where the discounts differ, choice labels of one action, or ground distances.
 
     >>> from bisimetric import exact, worlds
     >>> union = disjoint_union(worlds.grid("g ", discount=0.5), worlds.grid(" g", discount=0.5))
@@ -71,6 +71,7 @@ def disjoint_union(source: MDP, target: MDP) -> MDP:
     steps = sparse.block_diag([source.P, target.P], format="coo")
     entries = (np.concatenate(rows)[steps.row], steps.col)
     P = sparse.csr_array((steps.data, entries), (available.size, len(available)))
+    vectors, metric = merge_observations((source, target))
     return MDP(
         P,
         R,
@@ -86,6 +87,8 @@ def disjoint_union(source: MDP, target: MDP) -> MDP:
         available=available,
         labels=merge_labels([(mdp.labels, mdp.num_states) for mdp in (source, target)]),
         choice_labels=_union_choice_labels(source, target, alignment),
+        observations=vectors,
+        ground_distance=metric,
     )
 
 
@@ -110,6 +113,8 @@ def solve_lax(union: MDP, *, tol: float | None = None) -> Distance:
         union.R[states, substitutes],
         discount=union.discount,
         labels=union.labels,
+        observations=union.observations,
+        ground_distance=union.ground_distance,
     )
     return dataclasses.replace(exact.lax(completed, tol=tol), mdp=union)
 

@@ -375,10 +375,12 @@ def _validate_union_distance(source: MDP, target: MDP, d: Any) -> _UnionDistance
             f"have different ones ({_format_actions(source)}; {_format_actions(target)}); use "
             "exact.lax."
         )
-    # With labels or unavailable actions d~ may be the diameter, which no pair of equal actions
-    # attains, and choice labels match different ones.
+    # With labels or unavailable actions d~ may be the diameter, and with observations it contains
+    # their ground distance, which no pair of equal actions attains; choice labels match different
+    # ones.
     equal_actions = d.kind == "bisimulation" and union.available is None and not union.has_labels
     equal_actions = equal_actions and union.choice_labels is None
+    equal_actions = equal_actions and union.ground_distance is None
     comparable = alignment.source[:, None] == alignment.target if equal_actions else all_actions
     return _UnionDistance(d.values, certify_error(d), comparable, d)
 

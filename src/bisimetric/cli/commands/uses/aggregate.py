@@ -36,6 +36,7 @@ SYMBOLS = {
     "on_policy": "d^pi",
     "mico": "MICo",
     "reduced_mico": "reduced MICo",
+    "undiscounted": "d_1",
 }
 VALUES = (
     "radius",

@@ -1,0 +1,1 @@
+"""Solvers for undiscounted distances of labelled chains and MDPs, with two-sided certificates."""
