@@ -24,8 +24,8 @@ test-minimum: .venv-minimum/.installed ## the tests of `make test` with the olde
 	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser --ignore=tools/docs \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
-test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3 and PyTorch, in .venv-sb3
-	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py
+test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, and losses and agents of PyTorch, in .venv-sb3
+	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py
 
 test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is installed if possible
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \

@@ -37,6 +37,7 @@ TREE = (
     "exact",
     "sampled",
     "learned",
+    "losses",
     "uses",
     "views",
     "explorer",

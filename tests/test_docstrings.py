@@ -23,6 +23,7 @@ MODULES = (
     "bisimetric.explorer",
     "bisimetric.learned",
     "bisimetric.learned.castro2020",
+    "bisimetric.losses",
     "bisimetric.planning",
     "bisimetric.relation",
     "bisimetric.sampled",

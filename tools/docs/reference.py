@@ -26,6 +26,8 @@ MODULES = [
     "bisimetric.sampled",
     "bisimetric.learned",
     "bisimetric.learned.castro2020",
+    "bisimetric.losses",
+    "bisimetric.losses.torch",
     "bisimetric.uses",
     "bisimetric.views",
     "bisimetric.explorer",
