@@ -156,7 +156,7 @@ def test_an_estimate_is_said_to_be_one(run: Run, monkeypatch: pytest.MonkeyPatch
     assert "an estimate, off by about 0.2" in run("explain", "d.npz", "s", "t").out
     asked.clear()
     run("exact", "bisimulation", "pessimism")
-    assert asked == {**here, "samples": None, "seed": 0, "tol": None}
+    assert asked == {**here, "samples": None, "seed": 0, "tol": None, "normalised_tol": None}
 
 
 @pytest.mark.slow
