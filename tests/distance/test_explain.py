@@ -164,6 +164,8 @@ def whatever_is_proven(mdp: MDP, kind: str, seed: int, tol: float) -> Distance:
         return partial
 
 
+# A shift of rewards may round two of them to near-ties.
+@pytest.mark.filterwarnings("ignore::bisimetric.errors.NearTieWarning")
 @settings(deadline=None, max_examples=scaled(100))
 @given(
     st.one_of(stochastic_mdps(available=True), deterministic_mdps()),
