@@ -92,6 +92,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("view",): show.view,
     ("demo",): reproduce.demo,
     ("reproduce", "algorithms"): reproduce.algorithms,
+    ("reproduce", "claims"): reproduce.claims,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
 }

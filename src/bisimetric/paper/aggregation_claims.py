@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from bisimetric import exact, worlds
 from bisimetric._progress import show_progress
 from bisimetric.learned import LearnedDistance
-from bisimetric.mdp import MDP
 from bisimetric.paper.aggregation import (
     NUM_BISECTIONS,
     PAPER_THRESHOLD,
@@ -27,6 +26,7 @@ from bisimetric.paper.aggregation import (
 )
 from bisimetric.paper.gridworld import DISCOUNT, NOISE_CLIP, cell_centres
 from bisimetric.paper.gridworld_curves import NOISE
+from bisimetric.paper.theory_claims import count_steps_to_goal
 from bisimetric.uses.aggregation.clustering_algorithms import (
     cluster_incrementally,
     find_smallest_radius,
@@ -39,26 +39,6 @@ HALLWAY = "4,3"
 """The name of the state between the two rooms."""
 
 SIGNIFICANCE = 0.05
-
-
-def count_steps_to_goal(mdp: MDP) -> NDArray[np.int64]:
-    """Return the smallest number of steps from each state to one whose entry has a reward of 1.
-
-    Args:
-        mdp: a deterministic grid.
-
-    Returns:
-        (S,), 0 for the goals.
-
-    >>> count_steps_to_goal(worlds.load("mirrored-rooms"))[:5].tolist()
-    [4, 3, 2, 1, 0]
-    """
-    successors = np.asarray(mdp.next_state)
-    steps = np.full(mdp.num_states, mdp.num_states, np.int64)
-    steps[np.unique(successors[np.asarray(mdp.R) == 1])] = 0
-    for _ in range(mdp.num_states):
-        steps = np.minimum(steps, 1 + steps[successors].min(axis=1))
-    return steps
 
 
 def measure(

@@ -31,7 +31,7 @@ from bisimetric.paper.gridworld_curves import GridworldCurves, validate_names
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LOG_EVERY = 2_000
+LOG_EVERY = 2_500
 """Updates between two records."""
 
 PER_UPDATE_GROWTH = PAPER_CONFIG.horizon_growth ** (1 / PAPER_CONFIG.target_update_period)
