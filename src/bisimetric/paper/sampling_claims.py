@@ -101,5 +101,5 @@ def check_convergence(count: int) -> Outcome:
         excess = max(float((d - limit).max()) for d in found)
         lines.append(f"{'d~' if kind == 'bisimulation' else 'd^pi'} {format_small(error)}")
         ok &= error <= 1e-2 and excess <= ROUNDING
-    text = f"largest error after {steps:,} uniform samples: {', '.join(lines)}, never above"
+    text = f"errors after {steps:,} uniform samples at most: {', '.join(lines)}; never above"
     return Outcome(judge(ok), text, f"{seeds} seeds")

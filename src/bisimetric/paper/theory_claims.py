@@ -47,12 +47,12 @@ def judge(condition: bool, otherwise: Verdict = "does not hold") -> Verdict:
 
 
 def format_small(value: float) -> str:
-    """Return a number in few digits; 0 below the tolerance of the comparison.
+    """Return an upper bound in few digits; the tolerance of the comparison where it is smaller.
 
     >>> format_small(1e-9), format_small(0.01234)
-    ('0', '0.0123')
+    ('1e-06', '0.0123')
     """
-    return "0" if value <= ROUNDING else f"{value:.3g}"
+    return f"{max(value, ROUNDING):.3g}"
 
 
 def sample_mdps(count: int, *, stochastic: bool = False) -> Iterator[MDP]:
@@ -83,9 +83,8 @@ def sample_mdps(count: int, *, stochastic: bool = False) -> Iterator[MDP]:
 
 def sample_policy(mdp: MDP, seed: int) -> NDArray[np.float64]:
     """Return a random stochastic policy (S, A) in eighths, equal in the first and last state."""
-    weights = np.random.default_rng(seed).integers(0, 5, (mdp.num_states, mdp.num_actions)) + 0.0
-    weights[weights.sum(axis=1) == 0, 0] = 1.0
-    policy = weights / weights.sum(axis=1, keepdims=True)
+    rng, actions = np.random.default_rng(seed), mdp.num_actions
+    policy = rng.multinomial(8, np.full(actions, 1 / actions), mdp.num_states) / 8
     policy[-1] = policy[0]
     return policy
 
@@ -218,8 +217,8 @@ def check_fixed_point(count: int) -> Outcome:
         gap = max(gap, float(np.abs(high - low).max()))
     text = (
         f"|F(d~) - d~| at most {format_small(residual)} by linear programmes; the zero set differs "
-        f"from the relation in {wrong} pairs; iterates from 0 and from 50 end {format_small(gap)} "
-        "apart"
+        f"from the relation in {wrong} pairs; iterates from 0 and from 50 end at most "
+        f"{format_small(gap)} apart"
     )
     ok = residual <= ROUNDING and wrong == 0 and gap <= ROUNDING
     return Outcome(judge(ok), text, f"{count} stochastic, {count} deterministic MDPs")
@@ -275,7 +274,7 @@ def check_value_bounds(count: int) -> Outcome:
         order = max(order, float((d_lax - d).max()))
         wrong += int(((d_lax == 0) != _related(relation.lax(mdp))).sum())
     text = (
-        f"largest violations {format_small(value)} and {format_small(order)}; the zero set of "
+        f"violations at most {format_small(value)} and {format_small(order)}; the zero set of "
         f"d_lax differs from the relation in {wrong} pairs"
     )
     ok = max(value, order) <= ROUNDING and wrong == 0
@@ -388,7 +387,7 @@ def check_deterministic_lifting(count: int) -> Outcome:
         unit = np.eye(mdp.num_states)
         largest = max(largest, abs(solve_transport(d, unit[s], unit[t]) - float(d[s, t])))
     return Outcome(
-        judge(largest <= ROUNDING), f"largest difference {format_small(largest)}", f"{count} MDPs"
+        judge(largest <= ROUNDING), f"differences at most {format_small(largest)}", f"{count} MDPs"
     )
 
 
