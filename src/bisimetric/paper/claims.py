@@ -152,10 +152,14 @@ def measure(folder: str | os.PathLike[str], *, quick: bool = False) -> dict[str,
     from bisimetric.paper import learning_claims
 
     sizes = learning_claims.QUICK if quick else learning_claims.FULL
-    outcomes |= learning_claims.judge_all(learning_claims.run(target, sizes))
+    runs = learning_claims.run(target, sizes)
+    outcomes |= learning_claims.judge_all(runs)
+    trained = [*runs.variants.values(), *runs.noisy.values()]
     metadata = {
         "quick": quick,
         "seconds": round(time.perf_counter() - start, 1),
+        "training_seconds": round(sum(each.metadata["seconds"] for each in trained), 1),
+        "training_devices": sorted({each.metadata["device"] for each in trained}),
         "bisimetric": bisimetric.__version__,
         "python": platform.python_version(),
     }

@@ -238,7 +238,8 @@ def _load_matching(folder: Path, name: str, metadata: dict[str, Any]) -> Gridwor
     for field, expected in metadata.items():
         # Earlier files have no such field.
         stored = curves.metadata.get(field, False if field == "average_compared" else None)
-        if field != "command" and stored != expected:
+        # How often errors are recorded does not change a run.
+        if field not in ("command", "log_every") and stored != expected:
             raise InputError(
                 f"{path} is of another run: its {field} is {stored} and here it is {expected}; do "
                 "not resume it, or name another folder."

@@ -138,7 +138,7 @@ def judge_all(runs: LearningRuns) -> dict[str, Outcome]:
         The outcomes.
     """
     return {
-        "updates": judge_updates(runs.variants["paper"]),
+        "updates": judge_updates(runs.noisy["paper"]),
         "overshoot": judge_overshoot(runs),
         "stability": judge_stability(runs.variants),
         "stability-noise": judge_stability(runs.noisy),
@@ -175,16 +175,18 @@ def judge_overshoot(runs: LearningRuns) -> Outcome:
     """Networks tend to overshoot."""
     parts = []
     above = total = 0
-    for label, curves in (("without noise", runs.variants["paper"]), ("with", runs.noisy["paper"])):
+    for label, curves in (
+        ("without noise", runs.variants["paper"]),
+        ("with noise", runs.noisy["paper"]),
+    ):
         found = stability.summarise(curves)
         above, total = above + sum(found.overshoots), total + len(found.overshoots)
         parts.append(
-            f"{sum(found.overshoots)} of {len(found.overshoots)} seeds end above d~ on average "
-            f"{label} (by up to {max(0.0, *found.bias):.1f})"
+            f"{label}, {sum(found.overshoots)} of {len(found.overshoots)} seeds end above d~ on "
+            f"average, by up to {max(0.0, *found.bias):.1f}"
         )
-    return Outcome(
-        judge(above > 0, "does not hold"), ", ".join(parts), describe_runs(runs.variants["paper"])
-    )
+    runs_text = f"{total} seeds, {int(runs.noisy['paper'].updates[-1]):,} updates"
+    return Outcome(judge(above > 0), "; ".join(parts), runs_text)
 
 
 def judge_stability(variants: Mapping[str, GridworldCurves]) -> Outcome:

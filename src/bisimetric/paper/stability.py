@@ -264,11 +264,12 @@ def format_table(results: Mapping[str, Stability]) -> Iterator[str]:
 def format_interval(values: Sequence[float]) -> str:
     """Return mean and half-width of the 95% interval of the mean.
 
-    >>> format_interval([1.0, 2.0, 3.0])
-    '2 ± 2.5'
+    >>> format_interval([1.0, 2.0, 3.0]), format_interval([100.0, 300.0])
+    ('2 ± 2.5', '200 ± 1271')
     """
     mean, half = compute_confidence_interval(np.asarray(values)[:, None])
-    return f"{float(mean[0]):.3g} ± {float(half[0]):.2g}"
+    width = float(half[0])
+    return f"{float(mean[0]):.3g} ± " + (f"{width:.0f}" if 99.5 <= width < 1e5 else f"{width:.2g}")
 
 
 def plot_curves(results: Mapping[str, GridworldCurves]) -> Figure:
