@@ -30,13 +30,18 @@ IMPLIED = {
 
 
 def random_mdp(rng: np.random.Generator) -> MDP:
-    """Few states and rewards of 0, 1 and 2 at discount 1/2, so that values often coincide."""
+    """Few states and rewards of 0, 1 and 2 at discount 1/2, so that values often coincide.
+
+    Perhaps state 1 is state 0 with the actions in reverse order.
+    """
     states, actions = int(rng.integers(3, 6)), int(rng.integers(1, 3))
     n = rng.integers(states, size=(states, actions, 2))
     if rng.random() < 0.7:
         n[:, :, 1] = n[:, :, 0]
     R = rng.integers(3, size=(states, actions)).astype(float)
     n[-1], R[-1] = states - 1, 0.0
+    if rng.random() < 0.3:
+        n[1], R[1] = n[0, ::-1], R[0, ::-1]
     P = (np.eye(states)[n[:, :, 0]] + np.eye(states)[n[:, :, 1]]) / 2
     return MDP(P, R, discount=0.5)
 
