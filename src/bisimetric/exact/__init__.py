@@ -1,6 +1,7 @@
 """Exact distances of an MDP, each with a proven error."""
 
 from bisimetric.exact import gaps, sharded
+from bisimetric.exact._asynchronous import asynchronous
 from bisimetric.exact._mico import mico
 from bisimetric.exact._perturbation import perturbation_bound
 from bisimetric.exact._potential import Potential, potential
@@ -13,6 +14,7 @@ from bisimetric.exact.api import bisimulation, lax, on_policy
 __all__ = [
     "Potential",
     "QueryResult",
+    "asynchronous",
     "bisimulation",
     "gaps",
     "lax",
