@@ -2,6 +2,7 @@
 
 from bisimetric.exact import gaps, sharded
 from bisimetric.exact._asynchronous import asynchronous
+from bisimetric.exact._composition import composition_bounds
 from bisimetric.exact._mico import mico
 from bisimetric.exact._perturbation import perturbation_bound
 from bisimetric.exact._potential import Potential, potential
@@ -16,6 +17,7 @@ __all__ = [
     "QueryResult",
     "asynchronous",
     "bisimulation",
+    "composition_bounds",
     "gaps",
     "lax",
     "mico",

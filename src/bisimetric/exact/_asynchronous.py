@@ -22,7 +22,7 @@ from bisimetric.errors import InputError, NotConverged, require_integer
 from bisimetric.exact._interval_iteration import IntervalIteration
 from bisimetric.exact._query import QueryKind
 from bisimetric.exact._request import DEFAULT_TOL, validate_tol
-from bisimetric.mdp import MDP, induce_chain, reject_observations
+from bisimetric.mdp import MDP, InducedChain, induce_chain, reject_observations
 from bisimetric.mdp._validation import require_mdp, resolve_policy
 
 Schedule = Literal["round_robin", "uniform", "widest"]
@@ -94,7 +94,7 @@ def asynchronous(
     True
     """
     start_time = time.perf_counter()
-    dynamics, actions, pair_error = _resolve_dynamics(mdp, kind, policy)
+    dynamics, actions, chain = _resolve_dynamics(mdp, kind, policy)
     limit = None if updates is None else require_integer(CALLER, "updates", updates, 1)
     is_own = not isinstance(schedule, str)
     if tol is None and limit is None and not is_own:
@@ -105,7 +105,7 @@ def asynchronous(
         64.0 * mdp.num_states**2,
         "compute some pairs with exact.query",
     )
-    iteration = IntervalIteration(dynamics, lax=kind == "lax", pair_error=pair_error)
+    iteration = IntervalIteration(dynamics, lax=kind == "lax", chain=chain)
     if start is not None:
         _continue_from(iteration, start, mdp, kind)
     size = max(1, iteration.num_pairs // BLOCKS_PER_PASS)
@@ -140,8 +140,8 @@ def asynchronous(
 
 def _resolve_dynamics(
     mdp: MDP, kind: str, policy: ArrayLike | None
-) -> tuple[MDP, NDArray[Any] | None, float]:
-    """Return the MDP or chain to iterate on, the policy, and the rounding of the chain."""
+) -> tuple[MDP, NDArray[Any] | None, InducedChain | None]:
+    """Return the MDP to iterate on, the policy, and the chain that it induces."""
     require_mdp(CALLER, mdp)
     reject_observations(CALLER, mdp)
     if kind not in get_args(QueryKind):
@@ -153,10 +153,10 @@ def _resolve_dynamics(
             raise InputError(
                 "is for kind='on_policy'", caller=CALLER, argument="policy", remedy="leave it out"
             )
-        return mdp, None, 0.0
+        return mdp, None, None
     actions = resolve_policy("asynchronous", mdp, policy)
     chain = induce_chain(mdp, actions)
-    return chain.mdp, actions, chain.pair_error(chain.mdp.diameter_bound)
+    return chain.mdp, actions, chain
 
 
 def _continue_from(

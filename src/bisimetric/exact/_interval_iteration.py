@@ -12,7 +12,7 @@ from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.stochastic import interval_kernels
 from bisimetric.exact.stochastic.interval_kernels import Slack
 from bisimetric.exact.stochastic.policy_iteration import build_kernel_mdp
-from bisimetric.mdp import MDP
+from bisimetric.mdp import MDP, InducedChain
 
 MIN_PARALLEL_PAIRS = 256
 """Pairs of an update that are worth several threads."""
@@ -46,7 +46,7 @@ class IntervalIteration:
         lax: bool = False,
         diameter_bound: float | None = None,
         slack: Slack | None = None,
-        pair_error: float = 0.0,
+        chain: InducedChain | None = None,
     ) -> None:
         """Start from the trivial bounds.
 
@@ -55,24 +55,31 @@ class IntervalIteration:
             lax: whether to bound d_lax.
             diameter_bound: an upper bound on all distances; default: that of the MDP.
             slack: how far one update may be off; default: not at all.
-            pair_error: a bound on what an update misses besides, such as the rounding of a chain.
+            chain: the chain that `mdp` is, if it is that of a policy, for its rounding.
         """
         states = mdp.num_states
         diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
-        # A difference, 1 - discount and a quotient: three roundings.
-        self.diameter = diameter * (1 + 8 * UNIT) + TINY
+        # The rewards of a chain are rounded, and so is the diameter bound: three times.
+        reward_error = 0.0 if chain is None else chain.reward_error
+        shift = 2 * reward_error / (1 - mdp.discount) * (1 + 8 * UNIT)
+        self.diameter = (diameter + shift) * (1 + 8 * UNIT) + TINY
         if not self.diameter < np.finfo(np.float64).max / 4:
             raise InputError(
                 f"exact: rewards from {mdp.R.min():g} to {mdp.R.max():g} make distances that "
                 "float64 cannot hold; scale the rewards down."
             )
+        least = max((diameter - shift) * (1 - 8 * UNIT) - TINY, 0.0)
+        if shift > 0 and diameter * (1 - mdp.discount) >= 1 and np.ptp(mdp.R) <= 2 * reward_error:
+            # Equal rewards count as a range of 1 where labels differ; these may be unequal.
+            least = 0.0
+        self._apart = (least, self.diameter)
         self.model = build_kernel_mdp(mdp, np.arange(states), lax, diameter)
         self.slack = zero_slack(mdp) if slack is None else slack
         self.lower = np.zeros((states, states))
         self.upper = np.full((states, states), self.diameter)
         np.fill_diagonal(self.upper, 0.0)
         self.first, self.second = np.tril_indices(states, -1)
-        self._pair_error = pair_error
+        self._pair_error = 0.0 if chain is None else chain.pair_error(self.diameter)
 
     @property
     def num_pairs(self) -> int:
@@ -99,8 +106,8 @@ class IntervalIteration:
         costs = (Costs(self.lower, none, len(self.lower)), Costs(self.upper, none, len(self.upper)))
         map_chunks(
             lambda start, stop: interval_kernels.update_bounds(
-                self.model, *costs, self.slack, self._bound_rounding(), first, second, lower,
-                upper, start, stop,
+                self.model, *costs, self.slack, self._bound_rounding(), self._apart, first, second,
+                lower, upper, start, stop,
             ),
             len(first),
             MIN_PARALLEL_PAIRS,

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric import _transport
-from bisimetric._rounding import TINY, UNIT
+from bisimetric._rounding import UNIT
 
 
 class Slack(NamedTuple):
@@ -77,11 +77,12 @@ def _bound_move(model, workspace, lower, upper, slack, rounding, s, a, t, b):
 
 @njit(cache=True, nogil=True)
 def update_bounds(
-    model, lower, upper, slack, rounding, first, second, lower_out, upper_out, start, stop
+    model, lower, upper, slack, rounding, apart, first, second, lower_out, upper_out, start, stop
 ):
     """Write the updated bounds of the pairs (first[i], second[i]), start <= i < stop.
 
-    `lower` and `upper` are `Costs` of all pairs. Rounding is a bound on that of sums.
+    `lower` and `upper` are `Costs` of all pairs. `rounding` bounds that of sums, and `apart` are
+    the bounds on the distance of states that are not comparable.
     """
     actions = model.reward.shape[1]
     workspace = _transport.allocate_workspace(model.max_support)
@@ -89,8 +90,7 @@ def update_bounds(
     for i in range(start, stop):
         s, t = first[i], second[i]
         if model.classes[s] != model.classes[t]:
-            lower_out[i] = model.diameter_bound * (1 - 8 * UNIT) - TINY
-            upper_out[i] = model.diameter_bound * (1 + 8 * UNIT) + TINY
+            lower_out[i], upper_out[i] = apart
             continue
         low, high = 0.0, 0.0
         if not model.match_freely:
