@@ -102,7 +102,11 @@ def test_what_cannot_be_composed_is_named() -> None:
         (mdp.replace(discount=0.9), {}, "the discounts are 0.5 and 0.9"),
         (mdp.replace(labels=["x", "y"]), {}, "labels"),
         (mdp, {"mode": "parallel"}, "mode is 'parallel'"),
-        (two_actions.replace(available=[[1, 0], [1, 1]]), {"mode": "product"}, "every action"),
+        (
+            two_actions.replace(available=[[True, False], [True, True]]),
+            {"mode": "product"},
+            "every action",
+        ),
     ]
     for other, options, message in cases:
         with pytest.raises(InputError, match=message):

@@ -9,6 +9,7 @@ from bisimetric.exact._potential import Potential, potential
 from bisimetric.exact._query import QueryResult, query
 from bisimetric.exact._recorded import recorded
 from bisimetric.exact._reduced_mico import reduced_mico
+from bisimetric.exact._sample_complexity import sample_complexity, sampling_error
 from bisimetric.exact._undiscounted import undiscounted
 from bisimetric.exact.api import bisimulation, lax, on_policy
 
@@ -27,6 +28,8 @@ __all__ = [
     "query",
     "recorded",
     "reduced_mico",
+    "sample_complexity",
+    "sampling_error",
     "sharded",
     "undiscounted",
 ]
