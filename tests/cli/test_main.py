@@ -20,7 +20,7 @@ import pytest
 import bisimetric
 from bisimetric import MDP, Distance, exact, planning, relation, worlds
 from bisimetric.cli._main import COMMANDS, GROUP_HELP, parse
-from tests.commands import FIGURE_FLAGS, Run, start_command
+from tests.commands import FIGURE_FLAGS, Run, assert_input_error, start_command
 
 ROOT = Path(__file__).parents[2]
 GRID = "******\n*   g*\n* ** *\n******\n"

@@ -90,6 +90,14 @@ class DistanceBounds:
         """The largest difference of an upper and a lower bound."""
         return float((self.upper - self.lower).max())
 
+    @property
+    def error(self) -> float:
+        """A proven bound on the error of the middle of the bounds: half of the largest width.
+
+        It is infinite if `confidence` is below 1.
+        """
+        return self._bound_half_width() if self.confidence == 1 else math.inf
+
     @overload
     def bounds(self, s: int | str, t: int | str) -> tuple[float, float]: ...
     @overload
@@ -127,21 +135,15 @@ class DistanceBounds:
             The distance.
         """
         middle = self.lower + (self.upper - self.lower) / 2
+        metadata, estimate = dict(self.metadata), None
+        if self.confidence < 1:
+            metadata["confidence"], estimate = self.confidence, self._bound_half_width()
+        return Distance(middle, self.error, self.kind, self.mdp, self.policy, metadata, estimate)
+
+    def _bound_half_width(self) -> float:
+        """Bound the distance of any point between two bounds from their computed middle."""
         # A difference, a quotient and a sum, rounded.
-        half = self.max_width / 2 * (1 + 4 * UNIT) + 4 * UNIT * float(self.upper.max())
-        proven = self.confidence == 1
-        metadata = dict(self.metadata)
-        if not proven:
-            metadata["confidence"] = self.confidence
-        return Distance(
-            middle,
-            half if proven else math.inf,
-            self.kind,
-            self.mdp,
-            self.policy,
-            metadata,
-            None if proven else half,
-        )
+        return self.max_width / 2 * (1 + 4 * UNIT) + 4 * UNIT * float(self.upper.max())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one `.npz` file, readable by plain NumPy, atomically.

@@ -180,7 +180,7 @@ def _continue_from(
 def _choose_blocks(
     schedule: str, iteration: IntervalIteration, size: int, seed: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield blocks of indices of pairs for ever."""
+    """Return an endless iterator over blocks of indices of pairs."""
     pairs, rng = iteration.num_pairs, np.random.default_rng(seed)
     if schedule not in get_args(Schedule):
         raise InputError(

@@ -307,8 +307,8 @@ def _cover(classes: NDArray[np.int64], Q: NDArray[np.float64], tol: float) -> ND
     chosen = np.empty(len(classes), np.int64)
     for label in range(int(classes.max()) + 1):
         members = np.flatnonzero(classes == label)
-        actions = _find_smallest_cover(np.unique(optimal[members], axis=0))
-        chosen[members] = np.asarray(actions)[optimal[np.ix_(members, actions)].argmax(axis=1)]
+        actions = np.array(_find_smallest_cover(np.unique(optimal[members], axis=0)))
+        chosen[members] = actions[optimal[np.ix_(members, actions)].argmax(axis=1)]
     return number_by_appearance(classes, chosen)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -16,6 +17,11 @@ from bisimetric.cli.options import (
 )
 from bisimetric.cli.output import write_relation
 from bisimetric.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bisimetric.mdp import MDP
 
 AbstractionArg = Annotated[
     Literal["bisimulation", "q-pi", "q-star", "a-star", "pi-star"] | None,
@@ -138,7 +144,7 @@ def abstraction(world: WorldOptions, kind: AbstractionArg = None, output: Output
     from bisimetric import relation
     from bisimetric.cli import report
 
-    compute = {
+    compute: dict[str, Callable[[MDP], NDArray[Any]]] = {
         "bisimulation": relation.bisimulation,
         "q-pi": relation.q_pi_irrelevance,
         "q-star": relation.q_star_irrelevance,
