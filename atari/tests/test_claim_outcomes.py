@@ -63,6 +63,7 @@ def test_the_learning_rate_of_pong(own: float, verdict: str) -> None:
     found = claim_outcomes.judge_rate(table)
     assert found.verdict == verdict
     assert "1 of 2 collapsed" in found.text
+    assert claim_outcomes.judge_rate(table[:1]).verdict == "not tested"
 
 
 def test_a_run_is_stable_if_its_distances_no_longer_grow() -> None:
@@ -105,5 +106,5 @@ def test_the_record_of_the_reports_is_finite() -> None:
 
 def _list_rows() -> list[SweepRow]:
     files = sorted(REPORTS.glob("*/sweep-full.csv"))
-    assert len(files) == 3
+    assert files
     return [row for path in files for row in claim_outcomes.read_table(path)]

@@ -91,6 +91,15 @@ def test_the_page_has_the_recorded_tables() -> None:
     assert claims.render_page(text, claims.load_record()) == text
 
 
+def test_outcomes_on_learning_are_those_of_the_stored_runs() -> None:
+    runs = learning_claims.run(ROOT / "docs" / "reports" / "paper" / "runs")
+    recorded = claims.load_record()
+    for name, outcome in learning_claims.judge_all(runs).items():
+        # Distances of samples depend on the machine in their last digits.
+        if name != "pseudometric":
+            assert recorded[name] == outcome
+
+
 def test_a_page_without_a_section_is_an_error() -> None:
     with pytest.raises(InputError, match="the page has no <!-- claims: Background -->"):
         claims.render_page("# Page", {})

@@ -1,8 +1,9 @@
 """Record outcomes of claims and rewrite the tables: python docs/reports/paper/update.py FOLDER.
 
-FOLDER is that of `bisimetric reproduce claims -o FOLDER`; without it only the claims about Atari
-and the tables are updated, from the records in docs/reports/atari. Writes
-src/bisimetric/paper/claims.json, docs/reports/paper.md and the figures stability.png and stability-noise.png.
+FOLDER is that of `bisimetric reproduce claims -o FOLDER`, such as docs/reports/paper/runs, where
+the trained runs of the report are; without it only the claims about Atari and the tables are
+updated, from the records in docs/reports/atari. Writes src/bisimetric/paper/claims.json,
+docs/reports/paper.md, and the figures stability.png and stability-noise.png.
 """
 
 import json

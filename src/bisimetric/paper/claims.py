@@ -36,6 +36,7 @@ THEORY_PREFIX = "check_"
 
 MARK = "<!-- claims: {} -->"
 END_MARK = "<!-- end of claims -->"
+CONTRARY = ("differs", "does not hold")
 HEAD = "| claim | code and tests | result | verdict |\n|---|---|---|---|\n"
 
 
@@ -262,7 +263,8 @@ def to_plain_text(markdown: str) -> str:
     text = text.replace("`#!math ", "`").replace("`", "").replace("\\tilde d", "d~")
     for symbol, plain in (("\\le ", "<= "), ("\\to ", "-> "), ("\\ln", "ln")):
         text = text.replace(symbol, plain)
-    return re.sub(r"\\(lVert|rVert|lceil|rceil)", "|", text).replace("\\", "")
+    text = re.sub(r"\\l([Vv]ert|ceil) ?", "|", text)
+    return re.sub(r" ?\\r([Vv]ert|ceil)", "|", text).replace("\\", "")
 
 
 def format_tables(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
@@ -281,9 +283,7 @@ def format_tables(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
         if claim.command:
             names.append(f"`{claim.command}`")
         runs = f" ({found.runs})" if found.runs else ""
-        verdict = (
-            found.verdict if found.verdict in ("holds", "as stated") else f"**{found.verdict}**"
-        )
+        verdict = f"**{found.verdict}**" if found.verdict in CONTRARY else found.verdict
         cells = (claim.claim, ", ".join(names), f"{_escape(found.text)}{runs}", verdict)
         row = " | ".join(cell or " " for cell in cells)
         tables[claim.section] = tables.get(claim.section, HEAD) + f"| {row} |\n"

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 LOG_EVERY = 2_500
 """Updates between two records."""
 
+COMMAND = "bisimetric reproduce claims"
+"""The command stored in the files."""
+
 PER_UPDATE_GROWTH = PAPER_CONFIG.horizon_growth ** (1 / PAPER_CONFIG.target_update_period)
 """The growth of beta per update that equals the paper's per synchronisation."""
 
@@ -187,6 +190,7 @@ def measure(
                 config=dataclasses.replace(variant.config, batch_size=size),
                 log_every=log_every,
                 resume=True,
+                command=COMMAND,
                 num_saved=num_saved,
                 keep_diverged=True,
             )[part]

@@ -435,3 +435,18 @@ def check_hallway(count: int) -> Outcome:
         f"{min(others):.1f} to {max(others):.1f}, largest {row.max():.1f}"
     )
     return Outcome(judge(max(beside) == row.max() and min(beside) >= max(others)), text, "one MDP")
+
+
+def check_sample_complexity(count: int) -> Outcome:
+    """Castro (2011): the samples that a PAC bound requires for the estimate of Ferns et al."""
+    lines, needed = [], []
+    for discount in (0.9, 0.99):
+        mdp = worlds.load("duplicated-grid", discount=discount)
+        tol = 0.01 * float(exact.bisimulation(mdp, tol=1e-3).values.max())
+        needed.append(exact.sample_complexity(mdp, tol=tol))
+        lines.append(f"{needed[-1]:,} at discount {discount:g}")
+    text = (
+        f"for 1% of the largest distance with confidence 0.95, samples per state and action: "
+        f"{', '.join(lines)}"
+    )
+    return Outcome(judge(min(needed) > 1_000_000), text, "62 states")

@@ -42,7 +42,8 @@ def summarise(folder: str | os.PathLike[str]) -> dict[str, Outcome]:
         game: json.loads((target / "eight" / PAPER_METRIC / f"{game}.json").read_text("utf-8"))
         for game in GAMES
     }
-    tables = {game: read_table(target / game / "sweep-full.csv") for game in GAMES}
+    files = {game: target / game / "sweep-full.csv" for game in GAMES}
+    tables = {game: read_table(path) for game, path in files.items() if path.exists()}
     histories = {
         game: LearnedDistance.load(METRICS_FOLDER / PAPER_METRIC / f"{game}.safetensors").history
         for game in GAMES
@@ -51,11 +52,13 @@ def summarise(folder: str | os.PathLike[str]) -> dict[str, Outcome]:
         "half": judge_half(histories),
         "starts": judge_observation(records, ("game starts", "level starts"), "auc"),
         "peaks": judge_observation(records, ("peaks at scores",), "auc"),
-        "plateaus": judge_observation(records, ("plateaus when nothing moves",), "correlation"),
+        "plateaus": judge_observation(
+            {"Asterix": records["Asterix"]}, ("plateaus when nothing moves",), "correlation"
+        ),
         "farthest": judge_observation(records, ("furthest before",), "fraction"),
         "values": judge_values(records),
         "pixels": judge_pixels(records),
-        "pong-rate": judge_rate(tables["Pong"]),
+        "pong-rate": judge_rate(tables.get("Pong", ())),
         "sweep": judge_sweep(tables),
     }
 
@@ -174,6 +177,8 @@ def judge_rate(table: Sequence[SweepRow]) -> Outcome:
     shape, paper_rate = get_paper_choice("Pong")
     _, other_rate = get_paper_choice("Asterix")
     rows = {row.learning_rate: row for row in table if row.setting[0] == shape}
+    if not {paper_rate, other_rate} <= rows.keys():
+        return Outcome("not tested", "the sweep of Pong has not both learning rates", "0 seeds")
     chosen, other = rows[paper_rate], rows[other_rate]
     text = "; ".join(
         f"{row.learning_rate:g}: correlation with exact distances {row.correlation:.3f}, relative "
