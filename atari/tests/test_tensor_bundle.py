@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from atari.tests.tensor_bundles import write_bundle
-from atari.tests.test_dopamine import make_checkpoint, make_layers, write_pickle
 from bisimetric.errors import InputError
 from bisimetric_atari import agents
 from bisimetric_atari.agents import dopamine
 from bisimetric_atari.agents.tensor_bundle import TensorBundle
 from bisimetric_atari.games import find_game
 from bisimetric_atari.paper.experiment import load_metric
+from tensor_bundles import write_bundle
+from test_dopamine import make_checkpoint, make_layers, write_pickle
 
 SMALL = {
     "Online/a": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bisimetric import MDP
+from bisimetric import MDP, exact
 from bisimetric.cli._main import COMMANDS
 from bisimetric.errors import InputError
 from bisimetric.learned.castro2020 import PairNetwork
@@ -130,13 +130,13 @@ def test_slow_theorems_have_the_recorded_verdict(name: str) -> None:
 
 
 def test_wrong_distances_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = theory_claims.exact.on_policy
+    honest = exact.on_policy
 
     def halve(mdp: MDP, policy: Any, **options: Any) -> Any:
         d = honest(mdp, policy, **options)
         return dataclasses.replace(d, values=d.values / 2)
 
-    monkeypatch.setattr(theory_claims.exact, "on_policy", halve)
+    monkeypatch.setattr(exact, "on_policy", halve)
     found = theory_claims.check_on_policy(10)
     assert found.verdict == "does not hold"
     record = {"check_on_policy": Outcome("holds", "", "")}
@@ -145,14 +145,13 @@ def test_wrong_distances_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_curves(name: str, learned: Any, **metadata: Any) -> GridworldCurves:
     """Make final curves of seeds whose matrices are `learned`, of an exact metric 10, 20, 30."""
-    exact = np.array([[0.0, 10, 20], [10, 0, 30], [20, 30, 0]])
     matrices = np.asarray(learned, np.float32)
-    error = np.abs(matrices - exact).max(axis=(1, 2))[:, None].astype(float)
+    error = np.abs(matrices - EXACT).max(axis=(1, 2))[:, None].astype(float)
     norms = np.linalg.norm(matrices, axis=(1, 2), keepdims=True)
-    scaled = matrices / norms - exact / np.linalg.norm(exact)
+    scaled = matrices / norms - EXACT / np.linalg.norm(EXACT)
     normalised = np.abs(scaled).max(axis=(1, 2))[:, None].astype(float)
     return GridworldCurves(
-        name, np.array([2500]), error, error, normalised, error, matrices, exact, metadata
+        name, np.array([2500]), error, error, normalised, error, matrices, EXACT, metadata
     )
 
 

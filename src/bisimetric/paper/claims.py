@@ -41,7 +41,7 @@ HEAD = "| claim | code and tests | result | verdict |\n|---|---|---|---|\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """One statement of the paper.
 
     Attributes:
@@ -67,7 +67,7 @@ class Claim:
     result: str = ""
 
 
-def load_claims() -> list[Claim]:
+def load_claims() -> list[PaperClaim]:
     """Read the claims of the paper, in its order.
 
     Returns:
@@ -79,7 +79,7 @@ def load_claims() -> list[Claim]:
     with open(CLAIMS_FILE, "rb") as file:
         sections = tomllib.load(file)["section"]
     return [
-        Claim(
+        PaperClaim(
             section=section["title"],
             code=tuple(fields.pop("code")),
             tests=tuple(fields.pop("tests")),
@@ -187,7 +187,7 @@ def measure_theory(num_mdps: int) -> dict[str, Outcome]:
     return outcomes
 
 
-def find_outcome(claim: Claim, outcomes: Mapping[str, Outcome]) -> Outcome:
+def find_outcome(claim: PaperClaim, outcomes: Mapping[str, Outcome]) -> Outcome:
     """Return the outcome of a claim; its own where none is measured.
 
     Args:

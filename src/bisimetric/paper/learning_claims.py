@@ -97,16 +97,21 @@ def run(folder: str | os.PathLike[str], sizes: Sizes = FULL) -> LearningRuns:
         InputError: if the folder holds runs of other sizes.
     """
     target = Path(folder)
-    counts = {"updates": sizes.updates, "log_every": sizes.log_every}
-    variants = stability.measure(target / "no-noise", num_seeds=sizes.seeds, **counts)
+    variants = stability.measure(
+        target / "no-noise",
+        updates=sizes.updates,
+        num_seeds=sizes.seeds,
+        log_every=sizes.log_every,
+    )
     noisy = stability.measure(
         target / "noise",
         sizes.noise_variants,
         part="noise",
+        updates=sizes.updates,
         num_seeds=sizes.noise_seeds,
+        log_every=sizes.log_every,
         batch_size=sizes.batch_size,
         num_saved=sizes.noise_seeds,
-        **counts,
     )
     names = ["noise", *(f"noise-{seed}" for seed in range(1, sizes.noise_seeds))]
     networks = {

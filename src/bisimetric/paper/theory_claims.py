@@ -96,7 +96,7 @@ def _dense(mdp: MDP) -> NDArray[np.float64]:
     return np.asarray(flat).reshape(mdp.num_states, mdp.num_actions, mdp.num_states)
 
 
-def solve_transport(d: NDArray[np.float64], x: Any, y: Any, *, bounded: bool = False) -> float:
+def solve_transport(d: NDArray[np.floating], x: Any, y: Any, *, bounded: bool = False) -> float:
     """Return W1 of two distributions by the programme of equation 1 of Castro (2020).
 
     max sum_s (x(s) - y(s)) u(s) subject to u(s) - u(t) <= d(s, t), and 0 <= u, u <= 1 as printed
@@ -125,10 +125,10 @@ def solve_transport(d: NDArray[np.float64], x: Any, y: Any, *, bounded: bool = F
         b_ub=d[s, t] if len(s) else None,
         bounds=(0, 1 if bounded else None),
     )
-    return float(-found.fun)
+    return -float(found.fun or 0.0)
 
 
-def _apply_operator(mdp: MDP, d: NDArray[np.float64]) -> NDArray[np.float64]:
+def _apply_operator(mdp: MDP, d: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return F(d) of theorem 1, by linear programmes."""
     P, n = _dense(mdp), mdp.num_states
     after = np.zeros((n, n))
@@ -149,11 +149,11 @@ def _sweep(mdp: MDP, d: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _related(classes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return classes[:, None] == classes[None, :]
+    return np.asarray(classes[:, None] == classes[None, :])
 
 
 def _gaps(values: Any) -> NDArray[np.float64]:
-    return np.abs(np.subtract.outer(values, values))
+    return np.asarray(np.abs(np.subtract.outer(values, values)))
 
 
 def count_steps_to_goal(mdp: MDP) -> NDArray[np.int64]:

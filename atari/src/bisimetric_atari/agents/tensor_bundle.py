@@ -272,7 +272,15 @@ def _read_record(message: bytes) -> TensorRecord:
             shape = _read_shape(_require(value, bytes))
         elif field == 7:
             sliced = True
-    return TensorRecord(numbers[1], shape, *(numbers[field] for field in (3, 4, 5, 6)), sliced)
+    return TensorRecord(
+        dtype=numbers[1],
+        shape=shape,
+        shard=numbers[3],
+        offset=numbers[4],
+        size=numbers[5],
+        checksum=numbers[6],
+        sliced=sliced,
+    )
 
 
 def _read_shape(message: bytes) -> tuple[int, ...]:

@@ -75,12 +75,13 @@ def read_table(path: str | os.PathLike[str]) -> list[SweepRow]:
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     whole = ("batch", "target_update_period", "layers", "units", "num_seeds", "num_dead")
-    return [
-        SweepRow(
-            **{name: int(cell) if name in whole else float(cell) for name, cell in row.items()}
-        )
-        for row in rows
-    ]
+    table = []
+    for row in rows:
+        cells: dict[str, Any] = {
+            name: int(cell) if name in whole else float(cell) for name, cell in row.items()
+        }
+        table.append(SweepRow(**cells))
+    return table
 
 
 def judge_all_games(holds: Sequence[bool]) -> Verdict:
