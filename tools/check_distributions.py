@@ -46,13 +46,15 @@ class Package:
 CORE = Package(
     "bisimetric",
     2_000_000,
-    (".py", ".typed", ".cu", ".css", ".html", ".js", ".md", ".LICENSE"),
+    (".py", ".typed", ".cu", ".css", ".html", ".js", ".md", ".LICENSE", "/claims.json", ".toml"),
     (
         "py.typed",
         "explorer/parts/page.html",
         *(f"explorer/built/{name}.js" for name in ("charts", "page", "notebook", "episode")),
         "explorer/built/charts.LICENSE",
         "exact/gpu/kernels.cu",
+        "paper/claims.json",
+        "paper/claims.toml",
     ),
     ("atari", "rainbow", "games/", "agents/", "node_modules/", "explorer/parts/main.js"),
     ("LICENSE", "src/bisimetric/explorer/built/charts.LICENSE"),

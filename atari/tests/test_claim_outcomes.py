@@ -46,12 +46,17 @@ def test_the_paper_is_ranked_with_its_own_learning_rates() -> None:
     }
     best = claim_outcomes.judge_sweep(tables)
     assert best.verdict == "holds"
-    assert "mean correlation over 3 games 0.900 (0.90, 0.90, 0.90), 1 of 4 settings" in best.text
+    assert "mean correlation in Space Invaders, Asterix, Pong 0.900, 1 of 4 settings" in best.text
     tables["Asterix"][2] = make_row(wide, 1e-3, 0.99)
     tables["Pong"][2] = make_row(wide, 1e-3, 0.99)
     beaten = claim_outcomes.judge_sweep(tables)
     assert beaten.verdict == "does not hold"
     assert "2 layers of 64, learning rate 0.001" in beaten.text
+    # One game does not answer for all.
+    alone = claim_outcomes.judge_sweep({"Asterix": tables["Asterix"]})
+    assert alone.verdict == "not tested"
+    assert "2 of 3 settings" in alone.text
+    assert "Space Invaders and Pong were not run" in alone.text
     # A shape that one game lacks is not ranked.
     del tables["Asterix"][2]
     assert claim_outcomes.judge_sweep(tables).verdict == "holds"

@@ -179,7 +179,7 @@ def judge_rate(table: Sequence[SweepRow]) -> Outcome:
     _, other_rate = get_paper_choice("Asterix")
     rows = {row.learning_rate: row for row in table if row.setting[0] == shape}
     if not {paper_rate, other_rate} <= rows.keys():
-        return Outcome("not tested", "the sweep of Pong has not both learning rates", "0 seeds")
+        return Outcome("not tested", "the sweep of Pong was not run", "0 seeds")
     chosen, other = rows[paper_rate], rows[other_rate]
     text = "; ".join(
         f"{row.learning_rate:g}: correlation with exact distances {row.correlation:.3f}, relative "
@@ -192,27 +192,33 @@ def judge_rate(table: Sequence[SweepRow]) -> Outcome:
 
 def judge_sweep(tables: Mapping[str, Sequence[SweepRow]]) -> Outcome:
     """The paper's shape with its learning rates, against other shapes and rates in all games."""
+    shape, _ = get_paper_choice("Pong")
+    own_rates = {game: get_paper_choice(game)[1] for game in tables}
+    mixed = len(set(own_rates.values())) > 1
     scores: dict[tuple[Any, ...], list[float]] = {}
     for game, table in tables.items():
-        _, rate = get_paper_choice(game)
         for row in table:
-            scores.setdefault((*row.setting[0], f"{row.learning_rate:g}"), []).append(
-                row.correlation
-            )
-            if np.isclose(row.learning_rate, rate):
-                scores.setdefault((*row.setting[0], "paper"), []).append(row.correlation)
+            rates = [f"{row.learning_rate:g}"]
+            if mixed and np.isclose(row.learning_rate, own_rates[game]):
+                rates.append("paper")
+            for rate in rates:
+                scores.setdefault((*row.setting[0], rate), []).append(row.correlation)
     complete = {name: np.mean(each) for name, each in scores.items() if len(each) == len(tables)}
     ranked = sorted(complete, key=lambda name: -complete[name])
-    paper = (*get_paper_choice("Pong")[0], "paper")
+    paper = (*shape, "paper" if mixed else f"{next(iter(own_rates.values())):g}")
     rank = ranked.index(paper) + 1
     num_seeds = min(row.num_seeds for table in tables.values() for row in table)
-    own = ", ".join(f"{value:.2f}" for value in scores[paper])
     text = (
-        f"mean correlation over {len(tables)} games {complete[paper]:.3f} ({own}), {rank} of "
-        f"{len(ranked)} settings; best {complete[ranked[0]]:.3f} with {_describe(ranked[0])}"
+        f"mean correlation in {', '.join(LABELS[game] for game in tables)} {complete[paper]:.3f}, "
+        f"{rank} of {len(ranked)} settings; best {complete[ranked[0]]:.3f} with "
+        f"{_describe(ranked[0])}"
     )
-    runs = f"{len(ranked)} settings of 17 shapes, 150,000 updates, {num_seeds} seeds"
-    return Outcome("holds" if rank == 1 else "does not hold", text, runs)
+    verdict: Verdict = "holds" if rank == 1 else "does not hold"
+    absent = [LABELS[game] for game in GAMES if game not in tables]
+    if absent:
+        verdict = "not tested"
+        text += f"; {' and '.join(absent)} were not run"
+    return Outcome(verdict, text, f"150,000 updates, {num_seeds} seeds")
 
 
 def _describe(setting: tuple[Any, ...]) -> str:
