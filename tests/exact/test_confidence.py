@@ -163,7 +163,7 @@ def test_bounds_are_those_of_slow_loops(sampling: Any, samples: int) -> None:
 
 
 def test_bounds_hold_on_random_mdps(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases, informative = [], 0
+    cases, informative, num_observed = [], 0, 0
     for seed in range(25):
         rng = np.random.default_rng(seed)
         mdp = random_mdp(rng)
@@ -173,9 +173,15 @@ def test_bounds_hold_on_random_mdps(monkeypatch: pytest.MonkeyPatch) -> None:
         found = bound(data, sampling="fixed")
         informative += found.metadata["vacuous"] < 1
         assert holds(found, cases[-1][1])
+        if data.to_mdp(discount=0.5).P.nnz == mdp.P.nnz and not seed % 2:
+            more = bound(data, sampling="fixed", support="observed", rewards="deterministic")
+            assert more.metadata["mean_width"] < found.metadata["mean_width"]
+            assert holds(more, cases[-1][1])
+            num_observed += 1
         assert holds(bound(data, kind="lax"), exact.lax(mdp))
         assert holds(bound(data, kind="on_policy", policy=policy), exact.on_policy(mdp, policy))
     assert informative >= 20
+    assert num_observed >= 8
     # A tenth of the slack is not enough, so that this test can fail.
     compute = _concentration.RowSlack.compute
 
