@@ -121,7 +121,8 @@ def sample_greedily(mdp: MDP, steps: int, noise: str, rng: np.random.Generator) 
         totals[s, a] += 1
         taken.append((s, a, x))
         s = x
-    return record(mdp, *np.array(taken).T, noise, rng)
+    state, action, successor = np.array(taken).T
+    return record(mdp, state, action, successor, noise, rng)
 
 
 @contextlib.contextmanager

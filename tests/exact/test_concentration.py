@@ -32,7 +32,7 @@ def list_outcomes(p: Any, samples: int) -> Iterator[tuple[np.ndarray[Any, Any], 
 def compute_w1(d: Any, p: Any, q: Any) -> float:
     n = len(p)
     marginals = np.vstack([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
-    found = optimize.linprog(d.ravel(), A_eq=marginals, b_eq=np.concatenate([p, q]))
+    found: Any = optimize.linprog(d.ravel(), A_eq=marginals, b_eq=np.concatenate([p, q]))
     return float(found.fun)
 
 

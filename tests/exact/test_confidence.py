@@ -74,7 +74,8 @@ def transport_cost(d: Any, p: Any, q: Any) -> float:
     if p.sum() < 1e-15:
         return 0.0
     marginals = np.vstack([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
-    return float(optimize.linprog(d.ravel(), A_eq=marginals, b_eq=np.concatenate([p, q])).fun)
+    found: Any = optimize.linprog(d.ravel(), A_eq=marginals, b_eq=np.concatenate([p, q]))
+    return float(found.fun)
 
 
 def slow_bounds(data: Transitions, confidence: float, adaptive: bool, sweeps: int) -> Any:

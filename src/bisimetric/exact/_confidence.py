@@ -156,8 +156,8 @@ def confidence_bounds(
         "bisimetric": bisimetric.__version__,
         "numpy": np.__version__,
     }
-    actions = weights
-    if weights is not None and np.ndim(policy) == 1:
+    actions: NDArray[Any] | None = weights
+    if weights is not None and np.asarray(policy).ndim == 1:
         actions = weights.argmax(axis=1)
     return DistanceBounds(
         iteration.lower, iteration.upper, kind, mdp, actions, float(confidence), metadata
@@ -274,7 +274,7 @@ def _resolve_weights(mdp: MDP, policy: ArrayLike, has_terminal: bool) -> NDArray
         chosen = np.concatenate([chosen, chosen[-1:]])
     found = validate_policy(mdp.replace(available=None), chosen)
     if found.ndim == 1:
-        return np.eye(mdp.num_actions)[found]
+        return np.asarray(np.eye(mdp.num_actions)[found])
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
