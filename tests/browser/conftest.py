@@ -95,4 +95,5 @@ def several(rooms: Distance) -> dict[str, Distance]:
 
 @pytest.fixture(scope="session")
 def comparison_page(several: dict[str, Distance]) -> str:
-    return explorer.build_page(several, title="two rooms").html
+    files = {name: f"{name}.npz" for name in several}
+    return explorer.build_page(several, title="two rooms", files=files).html

@@ -24,7 +24,7 @@ export class DistancesView {
         label: createElement("label", { class: "option", for: id, hidden }, box, words),
       };
     };
-    const sharedScale = createOption("shared-scale", "one colour scale for all source states");
+    const sharedScale = createOption("shared-scale", "same for all sources");
     const perStep = createOption(
       "per-step",
       "in units of reward per step: (1 − discount) · distance",
@@ -53,8 +53,12 @@ export class DistancesView {
       this.title,
       holder,
       this.scale,
-      createElement("label", { class: "option", for: "norm" }, "colour scale", this.norm),
-      sharedScale.label,
+      createElement(
+        "div",
+        { class: "options" },
+        createElement("label", { class: "option", for: "norm" }, "colour scale", this.norm),
+        sharedScale.label,
+      ),
       perStep.label,
       page.createEmbeddingNote(),
     );

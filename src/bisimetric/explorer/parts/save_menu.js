@@ -47,9 +47,10 @@ export function createSaveMenu({ data, distances, selection, announce }, listDra
     for (const button of buttons.slice(0, 2)) button.disabled = !listDrawings().length;
   });
   menu.addEventListener("keydown", (event) => event.key === "Escape" && close());
-  document.addEventListener("pointerdown", (event) => {
-    if (event.target instanceof Node && !menu.contains(event.target)) menu.open = false;
-  });
+  for (const name of ["pointerdown", "focusin"])
+    document.addEventListener(name, ({ target }) => {
+      if (target instanceof Node && !menu.contains(target)) menu.open = false;
+    });
   return menu;
 }
 

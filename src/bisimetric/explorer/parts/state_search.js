@@ -1,11 +1,11 @@
 // A box that finds states by name or number: a combobox with a list of matches.
 import { createElement } from "./elements.js";
 
-const SHOWN_MATCHES = 8;
+const MAX_FOUND_STATES = 8;
 
 // The states that match a query, best first: their number or name, a name that begins with it, a word
 // of a name that does, a name that contains it. `ids` are the numbers of states, null for 0, 1, ...
-export function findStates(query, names, ids = null, limit = SHOWN_MATCHES) {
+export function findStates(query, names, ids = null, limit = MAX_FOUND_STATES) {
   const wanted = query.trim().toLowerCase();
   if (!wanted) return [];
   const number = wanted.replace(/^#\s*/, "");
