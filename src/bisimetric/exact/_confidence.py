@@ -108,7 +108,7 @@ def confidence_bounds(
     >>> d = confidence_bounds(data, reward_range=(0, 1), discount=0.5, sampling="fixed")
     >>> lower, upper = d.bounds(0, 1)  # the true distance is 23/18
     >>> bool(lower < 23 / 18 < upper), round(upper - lower, 1), d.confidence
-    (True, 0.2, 0.95)
+    (True, 0.1, 0.95)
     """
     start_time = time.perf_counter()
     options = _validate_options(
