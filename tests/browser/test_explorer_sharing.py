@@ -81,7 +81,7 @@ def test_a_map_is_saved_as_svg_and_png(show: Open, comparison_page: str, dark: b
     for s in (0, 7, 30):
         x, y = (zoom * (float(cells[s].get(side) or 0) + 0.12) for side in ("x", "y"))
         found = image.getpixel((round(2 * (24 + left + x)), round(2 * (top + y))))
-        assert np.array_equal(found, ImageColor.getrgb(colours[s]))
+        assert found == ImageColor.getrgb(colours[s])
 
 
 def test_the_maps_of_other_tabs_are_saved(show: Open, comparison_page: str) -> None:
