@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import trim_mean
 
 from bisimetric.views import save_figure
 from bisimetric.views._figure import PALETTE, Figure
@@ -27,55 +26,59 @@ METRIC_MEASURES = {
 }
 
 
-def compute_iqm(scores: Array) -> float:
-    """Return the interquartile mean: the mean without the lowest and the highest quarter.
+def compute_iqm(scores: Array) -> Array:
+    """Compute the interquartile mean: the mean without the lowest and the highest quarter.
 
-    Of n numbers floor(n / 4) are left out at either end.
+    Of n numbers floor(n / 4) are left out at either end. NaN is ignored.
 
-    >>> compute_iqm(np.array([100.0, 1.0, 3.0, 2.0, -50.0, 4.0, 5.0, 6.0]))
+    Args:
+        scores: (..., n).
+
+    Returns:
+        (...), NaN where all numbers are.
+
+    >>> float(compute_iqm(np.array([100.0, 1.0, 3.0, 2.0, -50.0, 4.0, 5.0, 6.0])))
     3.5
     """
-    return float(trim_mean(scores, 0.25, axis=None))
+    ordered = np.sort(scores, axis=-1)  # NaN last
+    number = np.isfinite(ordered).sum(axis=-1, keepdims=True)
+    rank = np.arange(ordered.shape[-1])
+    within = (rank >= number // 4) & (rank < number - number // 4)
+    total = np.where(within, np.nan_to_num(ordered), 0.0).sum(axis=-1)
+    count = within.sum(axis=-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def resample_scores(scores: Array, rng: np.random.Generator) -> Array:
-    """Draw seeds with replacement within each game.
+def bootstrap_iqm(
+    scores: Array, baseline: Array | None = None, seed: int = 0
+) -> tuple[float, float, float]:
+    """Compute an interquartile mean, or a difference of two, and its 95% interval.
+
+    The bootstrap is stratified: seeds are drawn with replacement within each game, for both arrays
+    independently of one another.
 
     Args:
         scores: (games, seeds).
-        rng: of the draws.
-
-    Returns:
-        (games, seeds).
-    """
-    games, seeds = scores.shape
-    return np.take_along_axis(scores, rng.integers(seeds, size=(games, seeds)), axis=1)
-
-
-def bootstrap_interval(
-    samples: Sequence[Array], statistic: Callable[..., float], seed: int = 0
-) -> tuple[float, float, float]:
-    """Compute a statistic and its 95% percentile interval by a stratified bootstrap.
-
-    Args:
-        samples: arrays (games, seeds), which are resampled independently of one another.
-        statistic: a function of all of them.
+        baseline: (games, seeds), whose interquartile mean is subtracted; default: nothing.
         seed: of the resampling.
 
     Returns:
-        The statistic, and the 2.5% and 97.5% quantiles over resamples.
+        The statistic, and its 2.5% and 97.5% quantiles over resamples.
     """
     rng = np.random.default_rng(seed)
-    draws = [
-        statistic(*(resample_scores(each, rng) for each in samples)) for _ in range(NUM_RESAMPLES)
-    ]
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return float(statistic(*samples)), float(low), float(high)
 
+    def resample(values: Array) -> tuple[Array, Array]:
+        games, seeds = values.shape
+        rows = rng.integers(seeds, size=(NUM_RESAMPLES, games, seeds))
+        drawn = np.take_along_axis(values[None], rows, axis=2)
+        return compute_iqm(values.ravel()), compute_iqm(drawn.reshape(NUM_RESAMPLES, -1))
 
-def subtract_iqm(scores: Array, baseline: Array) -> float:
-    """Return the difference of two interquartile means."""
-    return compute_iqm(scores) - compute_iqm(baseline)
+    found, draws = resample(scores)
+    if baseline is not None:
+        other, other_draws = resample(baseline)
+        found, draws = found - other, draws - other_draws
+    low, high = np.nanquantile(draws, [0.025, 0.975]) if np.isfinite(found) else (found, found)
+    return float(found), float(low), float(high)
 
 
 def load_results(folder: Path) -> dict[str, dict[str, Array]]:
@@ -133,9 +136,9 @@ def format_returns(returns: Array) -> list[str]:
             cells = [baseline if loss == "none" else "", NAMES[loss]]
             for distractors in (False, True):
                 scores = final[:, names.index((baseline, loss, distractors))]
-                cells.append(format_interval(*bootstrap_interval([scores], compute_iqm)))
+                cells.append(format_interval(*bootstrap_iqm(scores)))
                 reference = final[:, names.index((baseline, "none", distractors))]
-                gain = bootstrap_interval([scores, reference], subtract_iqm)
+                gain = bootstrap_iqm(scores, reference)
                 cells.append("" if loss == "none" else format_interval(*gain, sign="+"))
             lines.append(format_row(cells))
     return lines
@@ -183,11 +186,6 @@ def compute_metric_measures(results: dict[str, dict[str, Array]]) -> dict[str, A
     return {name: stacked[name] for name in METRIC_MEASURES}
 
 
-def compute_finite_iqm(scores: Array) -> float:
-    """Return the interquartile mean of the numbers that are not NaN."""
-    return compute_iqm(scores[~np.isnan(scores)]) if not np.isnan(scores).all() else float("nan")
-
-
 def format_metrics(measures: dict[str, Array], distractors: bool) -> list[str]:
     """Return the table of the measures of a metric at the end, interquartile means."""
     names = list_configurations()
@@ -199,7 +197,7 @@ def format_metrics(measures: dict[str, Array], distractors: bool) -> list[str]:
             for name, values in measures.items():
                 scores = values[:, -1, names.index((baseline, loss, distractors))]
                 learned = name in ("error", "outside", "rank_correlation")
-                interval = bootstrap_interval([scores], compute_finite_iqm)
+                interval = bootstrap_iqm(scores)
                 empty = (learned and loss == "none") or (name == "noise" and not distractors)
                 cells.append("" if empty else format_interval(*interval))
             lines.append(format_row(cells))
@@ -232,7 +230,7 @@ def draw_curves(
                 index = names.index((baseline, loss, row % 2 == 1))
                 points = np.array(
                     [
-                        bootstrap_interval([values[:, checkpoint, index]], compute_finite_iqm)
+                        bootstrap_iqm(values[:, checkpoint, index])
                         for checkpoint in range(len(steps))
                     ]
                 )
