@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from textwrap import wrap as wrap_text
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,18 +82,21 @@ def bootstrap_iqm(
 
 
 def load_results(folder: Path) -> dict[str, dict[str, Array]]:
-    """Read the results of all finished games in a folder, in the order of the protocol."""
+    """Read the results of all games in a folder, in the order of the protocol."""
     results = {}
     for game in PROTOCOL.games:
         path = folder / f"{game}.npz"
         if path.exists():
             with np.load(path) as file:
-                arrays = {name: np.asarray(file[name], np.float64) for name in file.files}
-            if len(arrays["steps"]) == PROTOCOL.checkpoints + 1:
-                results[game] = arrays
+                results[game] = {name: np.asarray(file[name], np.float64) for name in file.files}
     if not results:
         raise SystemExit(f"{folder} has no results: python benchmarks/minatar_losses.py run GAME.")
     return results
+
+
+def is_finished(measures: dict[str, Array]) -> bool:
+    """Return whether the training of a game reached the last checkpoint."""
+    return len(measures["steps"]) == PROTOCOL.checkpoints + 1
 
 
 def normalise_returns(results: dict[str, dict[str, Array]]) -> Array:
@@ -145,9 +148,16 @@ def format_returns(returns: Array) -> list[str]:
 
 
 def format_games(results: dict[str, dict[str, Array]]) -> list[str]:
-    """Return the table of mean returns per game at the end, without / with distractors."""
+    """Return the table of mean returns per game at its last checkpoint, without / with distractors.
+
+    The header has the steps of a game that was stopped before the end.
+    """
     names = list_configurations()
-    header = ("baseline", "metric loss", *results)
+    titles = [
+        game if is_finished(each) else f"{game}, {int(each['steps'][-1]):,} steps"
+        for game, each in results.items()
+    ]
+    header = ("baseline", "metric loss", *titles)
     lines = [format_row(header), format_row(["---"] * len(header))]
     random = [f"{each['random_returns'].mean():.1f}" for each in results.values()]
     lines.append(format_row(["random actions", "", *random]))
@@ -186,6 +196,20 @@ def compute_metric_measures(results: dict[str, dict[str, Array]]) -> dict[str, A
     return {name: stacked[name] for name in METRIC_MEASURES}
 
 
+def describe_bounds(results: dict[str, dict[str, Array]]) -> str:
+    """Return a sentence on the widths of the bounds on d^pi at the end, over all agents."""
+    shares = {
+        name: np.mean(
+            [each[name][-1].mean() / each["independent"][-1].mean() for each in results.values()]
+        )
+        for name in ("values", "common")
+    }
+    return (
+        f"Over all agents the mean of values is {100 * shares['values']:.0f}%, and that of common "
+        f"random numbers {100 * shares['common']:.1f}%, of the mean of the independent coupling."
+    )
+
+
 def format_metrics(measures: dict[str, Array], distractors: bool) -> list[str]:
     """Return the table of the measures of a metric at the end, interquartile means."""
     names = list_configurations()
@@ -204,9 +228,7 @@ def format_metrics(measures: dict[str, Array], distractors: bool) -> list[str]:
     return lines
 
 
-def draw_curves(
-    steps: Array, panels: Sequence[tuple[str, Array]], losses: Sequence[str], limits: Any = None
-) -> Figure:
+def draw_curves(steps: Array, panels: Sequence[tuple[str, Array]], losses: Sequence[str]) -> Figure:
     """Draw interquartile means over training: a row per measure, a column per baseline.
 
     Args:
@@ -214,7 +236,6 @@ def draw_curves(
         panels: label and values (games, checkpoints, configurations, seeds) of each row; rows
             alternate between agents without and with distractors.
         losses: the lines of a panel.
-        limits: of the vertical axis, per row.
 
     Returns:
         A figure.
@@ -245,8 +266,6 @@ def draw_curves(
                 axes.set_ylabel(label, fontsize=9)
             if row == len(panels) - 1:
                 axes.set_xlabel("million environment steps", fontsize=9)
-            if limits is not None:
-                axes.set_ylim(*limits[row])
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(labelsize=8)
     handles, labels = grid[0, 0].get_legend_handles_labels()
@@ -265,12 +284,19 @@ def write_report(folder: Path, page: Path, write: bool) -> list[str]:
     Returns:
         The lines of the tables.
     """
-    results = load_results(folder)
+    everything = load_results(folder)
+    results = {game: each for game, each in everything.items() if is_finished(each)}
+    if not results:
+        raise SystemExit(f"{folder} has no game that was run to the end.")
     steps = next(iter(results.values()))["steps"]
     returns, measures = normalise_returns(results), compute_metric_measures(results)
+    seeds = returns.shape[-1]
     lines = [
-        f"{len(results)} games, {int(steps[-1]):,} environment steps per agent. "
-        f"{len(returns)} games are in the interquartile means of returns.",
+        *wrap_text(
+            f"Games that were run to the end, {int(steps[-1]):,} environment steps per agent: "
+            f"{', '.join(results)}. Interquartile means of returns are over {len(returns)} games "
+            f"and {seeds} seeds."
+        ),
         "",
         "### Returns",
         "",
@@ -280,9 +306,11 @@ def write_report(folder: Path, page: Path, write: bool) -> list[str]:
         "",
         "### Returns per game",
         "",
-        *format_games(results),
+        *format_games(everything),
         "",
         "### Metric error",
+        "",
+        *wrap_text(describe_bounds(results)),
         "",
         "Without distractors:",
         "",
@@ -300,14 +328,15 @@ def write_report(folder: Path, page: Path, write: bool) -> list[str]:
         labels = ("normalised return", "normalised return,\nwith distractors")
         figure = draw_curves(steps, [(each, returns) for each in labels], ("none", *LOSSES))
         save_figure(figure, folder / "returns.png")
+        # Before training, all environments are in their few initial states.
         panels = [
-            (f"{label}{suffix}", measures[name])
+            (f"{label}{suffix}", measures[name][:, 1:])
             for name, label in (
                 ("error", "relative error"),
                 ("rank_correlation", "rank correlation"),
             )
             for suffix in ("", ",\nwith distractors")
         ]
-        save_figure(draw_curves(steps, panels, LOSSES), folder / "metric.png")
+        save_figure(draw_curves(steps[1:], panels, LOSSES), folder / "metric.png")
         write_results(page, lines)
     return lines

@@ -172,12 +172,17 @@ def test_the_report_is_written(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for game in PROTOCOL.games[:2]:
         np.savez(folder / f"{game}.npz", **build_results(rng))
+    stopped = {name: each[:-1] for name, each in build_results(rng).items()}
+    stopped["random_returns"] = np.zeros((1, COUNT, PROTOCOL.seeds))
+    np.savez(folder / f"{PROTOCOL.games[2]}.npz", **stopped)
     page.write_text("# Agents\n<!-- results -->\n<!-- end of results -->\nEnd\n")
     lines = minatar_report.write_report(folder, page, write=True)
     text = page.read_text()
     assert text.startswith("# Agents")
     assert text.endswith("End\n")
     assert all(line in text for line in lines)
+    assert f"| {PROTOCOL.games[2]}, 750,000 steps |" in text
+    assert "over 2 games" in text
     # Ten points more or less, normalised by the best mean: a gain and a loss beyond doubt.
     rows = [line.split(" | ") for line in lines if line.startswith("| ")]
     gains = {row[1]: row[3] for row in rows[1:13]}
