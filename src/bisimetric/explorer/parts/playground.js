@@ -1,0 +1,547 @@
+// The playground: paint a grid, and see distances, explanations and classes change.
+import { createChip, createElement, readData } from "./elements.js";
+import { createLinkButton, readField, writeFields } from "./fragment.js";
+import { ExplanationPanel, listPathStates } from "./explanation_panel.js";
+import { createNumberFormat, formatNumber, pluralise } from "./numbers.js";
+import { PALETTE, createDistanceScale, createScaleBar, createSwatch } from "./scales.js";
+import { Selection } from "./selection.js";
+import { createThemeButton } from "./theme.js";
+import { Tooltip, createTerm } from "./tooltips.js";
+import { assignClassColours } from "./class_colours.js";
+import { computeMerges, labelClasses, listThresholds } from "./playground_classes.js";
+import {
+  DiscountControl,
+  KINDS,
+  MAX_DISCOUNT,
+  Palette,
+  SELECT,
+  SizeControl,
+  createButton,
+  createPresetSelect,
+  createSelect,
+  readBrushKey,
+} from "./playground_controls.js";
+import { createDistance } from "./playground_distance.js";
+import {
+  ARROWS,
+  FLOOR,
+  buildMdp,
+  countStates,
+  decodeGrid,
+  encodeGrid,
+  fillArrows,
+  hasArrows,
+  paintCells,
+  parseGrid,
+  removeArrows,
+  resizeGrid,
+} from "./playground_grid.js";
+import { History } from "./playground_history.js";
+import { PlaygroundMap, buildMapData, describeCell } from "./playground_map.js";
+import { PRESETS } from "./playground_presets.js";
+import { ProofPanel } from "./playground_proof.js";
+import { MAX_STATES, SolutionQueue } from "./playground_solutions.js";
+import { solve } from "./playground_solver.js";
+
+const SINGLETON_COLOUR = "#f0f2f5";
+const PENDING_COLOUR = "#c9ced6";
+
+const data = readData();
+const announcement = createElement("div", {
+  class: "visually-hidden",
+  role: "status",
+  id: "announcement",
+});
+const announce = (text) => (announcement.textContent = text);
+const tooltip = new Tooltip(document.body);
+document.body.append(announcement);
+
+// What is shown: `grid`, `kind`, `discount`, `view` ("distances" or "classes") and `threshold`.
+const model = readModel();
+let mdp = buildMdp(model.grid);
+let mapData = buildMapData(model.grid, mdp);
+let d = null; // the distance of this grid, or null while it is computed
+let merges = null;
+let coloursByCell = new Map();
+const selection = new Selection(0);
+const history = new History(takeSnapshot());
+
+function readModel() {
+  const preset = PRESETS[data.preset] ?? PRESETS["two-rooms"];
+  const kind = Object.keys(KINDS).find((each) => KINDS[each].link === readField("distance"));
+  const discount = Number(readField("discount") ?? "x");
+  const grid = decodeGrid(readField("grid") ?? "");
+  const isDefault = grid === null && data.grid === null;
+  return {
+    grid: grid ?? parseGrid(data.grid ?? preset.text),
+    kind: kind ?? preset.kind,
+    discount: discount >= 0 && discount <= MAX_DISCOUNT ? discount : preset.discount,
+    view: readField("view") === "classes" ? "classes" : "distances",
+    threshold: Math.max(0, Number(readField("threshold")) || 0),
+    preset: isDefault ? preset : null,
+  };
+}
+
+function takeSnapshot() {
+  const { grid, kind, discount } = model;
+  return { grid, kind, discount };
+}
+
+// The state of a cell that is given as "row,column", or undefined.
+const findState = (name) => {
+  const state = mdp.names.indexOf(name);
+  return state < 0 ? undefined : state;
+};
+
+const palette = new Palette((brush) => {
+  map?.setPainting(brush !== SELECT);
+});
+const discountControl = new DiscountControl((discount, isFinal) => {
+  change({ discount }, isFinal);
+});
+const sizeControl = new SizeControl((rows, columns) =>
+  change({ grid: resizeGrid(model.grid, rows, columns) }),
+);
+const [kindSelect, kindLabel] = createSelect(
+  "distance-select",
+  "distance",
+  Object.entries(KINDS).map(([kind, { symbol, name }]) => [kind, `${symbol}: ${name}`]),
+  (kind) => change({ kind }),
+);
+const [policySelect, policyLabel] = createSelect(
+  "policy",
+  "policy",
+  [
+    ["optimal", "optimal"],
+    ["painted", "painted arrows"],
+  ],
+  (policy) => change({ grid: policy === "painted" ? paintPolicy() : removeArrows(model.grid) }),
+);
+const [presetSelect, presetLabel] = createPresetSelect(applyPreset);
+const [viewSelect, viewLabel] = createSelect(
+  "view",
+  "colours",
+  [
+    ["distances", "distances from the selected cell"],
+    ["classes", "classes of similar cells"],
+  ],
+  (view) => {
+    model.view = view;
+    paint();
+  },
+);
+const undoButton = createButton("↶ undo", () => restore(history.undo()), { id: "undo" });
+const redoButton = createButton("↷ redo", () => restore(history.redo()), { id: "redo" });
+const facts = createElement("p", { class: "facts-line", id: "facts" });
+const note = createElement("p", { class: "note", role: "note", id: "preset-note" });
+const mapTitle = createElement("h2", { class: "map-title" });
+const mapHolder = createElement("div", { class: "map-holder" });
+const scaleHost = createElement("div", {});
+const thresholdRange = createElement("input", {
+  type: "range",
+  id: "threshold",
+  min: 0,
+  oninput: () => {
+    model.threshold = listThresholds(merges)[Number(thresholdRange.value)];
+    paint();
+  },
+});
+const thresholdText = createElement("output", { class: "number", id: "classes", for: "threshold" });
+const thresholdHost = createElement(
+  "div",
+  { class: "threshold" },
+  createElement("label", { for: "threshold" }, createTerm("threshold")),
+  thresholdRange,
+  thresholdText,
+);
+const panelHost = createElement("section", { class: "card explanation", "aria-label": "explanation" });
+const proofHost = createElement("section", { class: "card", "aria-label": "proof" });
+
+document.body.prepend(
+  createElement(
+    "header",
+    {},
+    createElement(
+      "div",
+      { class: "top" },
+      createElement("h1", {}, "Playground of bisimulation metrics"),
+      createElement(
+        "div",
+        { class: "tools" },
+        createLinkButton(announce),
+        createThemeButton(() => {}),
+      ),
+    ),
+    createElement(
+      "p",
+      { class: "lead" },
+      "Paint a grid. Which cells behave alike, and why do the others differ?",
+    ),
+    facts,
+  ),
+  createElement(
+    "main",
+    { class: "playground" },
+    createElement(
+      "div",
+      { class: "controls card" },
+      presetLabel,
+      kindLabel,
+      policyLabel,
+      discountControl.node,
+    ),
+    note,
+    createElement(
+      "div",
+      { class: "two" },
+      createElement(
+        "section",
+        { class: "card", "aria-label": "grid" },
+        createElement("div", { class: "strip" }, palette.node, undoButton, redoButton),
+        mapTitle,
+        mapHolder,
+        scaleHost,
+        createElement("div", { class: "strip below" }, viewLabel, sizeControl.node),
+        thresholdHost,
+      ),
+      createElement("div", {}, panelHost, proofHost),
+    ),
+    createElement(
+      "footer",
+      {},
+      createElement(
+        "p",
+        { id: "hint" },
+        "Moving into a wall pays −1, entering a goal 1, a reward its number, a trap −1. Painting over a cell with what it already is erases it. Keys on the grid: arrows move, w wall, space floor, g goal, 1 to 9 reward, x trap, Enter selects; Ctrl+Z undoes.",
+      ),
+      createElement("p", { class: "quiet" }, `generated by ${data.generator}`),
+    ),
+  ),
+);
+
+const map = new PlaygroundMap(mapHolder, mapData, {
+  select: (state) => selection.select(state),
+  clear: () => selection.clear(),
+  hover(state, x, y) {
+    if (state === null) return tooltip.hide();
+    tooltip.show([createElement("strong", {}, mdp.names[state]), ...describeState(state)], x + 14, y + 16);
+  },
+  visit(cell) {
+    const state = mdp.states[cell];
+    announce([describePlace(cell), ...(state < 0 ? [] : describeState(state))].join(", "));
+  },
+  paint: paintStroke,
+  finish: () => commit(),
+  type(cell, key) {
+    const brush = readBrushKey(key);
+    if (brush === null) return false;
+    if (ARROWS.includes(brush) && !hasArrows(model.grid)) return false;
+    update({ grid: completeArrows(paintCells(model.grid, [cell], brush)) });
+    commit();
+    announce(`${describePlace(cell)}. ${describeSolution()}`);
+    return true;
+  },
+});
+const explanationPanel = new ExplanationPanel(panelHost, mapData, selection, {
+  chart: null,
+  announce,
+  show: (explanation, step) => map.drawPaths(...listPathStates(explanation, step)),
+});
+const proofPanel = new ProofPanel(proofHost, announce, (grid) => change({ grid }));
+const queue = new SolutionQueue(data.worker, showSolution);
+
+const describePlace = (cell) => {
+  const { columns, cells } = model.grid;
+  return `${Math.floor(cell / columns)},${cell % columns} ${describeCell(cells[cell])}`;
+};
+
+function describeState(state) {
+  const character = model.grid.cells[mdp.cells[state]];
+  const lines = [describeCell(character)];
+  if (!d) return lines;
+  const { first } = selection;
+  lines.push(`${d.symbol} = ${formatNumber(d.at(first, state), 6)}${first === state ? ", the selected cell" : ""}`);
+  return [...lines, `${d.V.name} = ${formatNumber(d.V.values[state], 5)}`];
+}
+
+function describeSolution() {
+  if (!mdp.numStates) return "Walls only.";
+  if (!d) return `${pluralise(mdp.numStates, "state")}.`;
+  const numClasses = Math.max(...d.labels) + 1;
+  const text = `${pluralise(mdp.numStates, "state")}, ${pluralise(numClasses, "class", "classes")} at distance 0`;
+  const { first, second } = selection;
+  return second === null
+    ? `${text}.`
+    : `${text}; ${d.symbol} of the pair ${formatNumber(d.at(first, second), 6)}.`;
+}
+
+// A stroke starts on a cell; if that has the brush already, the stroke erases.
+let strokeCharacter = FLOOR;
+function paintStroke(cells, isStart) {
+  const { brush } = palette;
+  if (isStart) strokeCharacter = model.grid.cells[cells[0]] === brush ? FLOOR : brush;
+  const painted = paintCells(model.grid, cells, strokeCharacter);
+  update({ grid: completeArrows(painted) });
+}
+
+// The policy of a grid whose arrows are incomplete: the optimal one, where there is no arrow.
+function completeArrows(grid) {
+  return hasArrows(grid) && grid.cells.includes(FLOOR) ? fillArrows(grid, computePolicy(grid)) : grid;
+}
+
+const paintPolicy = () => fillArrows(model.grid, computePolicy(model.grid));
+
+function computePolicy(grid) {
+  const problem = { ...buildMdp(grid), kind: "on_policy", discount: model.discount, policy: null };
+  return solve(problem).policy;
+}
+
+// Change what is shown, and remember what was shown before.
+function change(changes, isFinal = true) {
+  update(changes);
+  if (isFinal) commit();
+}
+
+function commit() {
+  history.push(takeSnapshot());
+  updateButtons();
+}
+
+function restore(snapshot) {
+  if (snapshot === null) return;
+  update(snapshot);
+  updateButtons();
+  announce(`restored. ${describeSolution()}`);
+}
+
+function updateButtons() {
+  // A button that has the focus keeps it.
+  undoButton.setAttribute("aria-disabled", !history.canUndo);
+  redoButton.setAttribute("aria-disabled", !history.canRedo);
+}
+
+function applyPreset(preset) {
+  model.preset = preset;
+  update({ grid: parseGrid(preset.text), kind: preset.kind, discount: preset.discount });
+  const [first, second] = preset.states.map(findState);
+  selection.selectPair(first, second);
+  commit();
+  presetSelect.value = "";
+  announce(`${preset.name}. ${preset.note}`);
+}
+
+// Apply changes of the model and solve it.
+function update(changes) {
+  if (changes.grid && changes.grid !== model.grid && !("kind" in changes)) model.preset = null;
+  Object.assign(model, changes);
+  const cells = [selection.first, selection.second].map((s) => (s === null ? null : mdp.cells[s]));
+  const oldColumns = mapData.grid.columns;
+  if (model.grid !== mapData.grid) {
+    mdp = buildMdp(model.grid);
+    mapData = buildMapData(model.grid, mdp);
+    map.setData(mapData);
+    explanationPanel.data = mapData;
+    const [first, second] = cells.map((cell) => moveState(cell, oldColumns));
+    Object.assign(selection, { first: first ?? findNearest(cells[0]), second });
+    if (second === null) selection.hasSecond = false;
+  }
+  solveModel();
+}
+
+// The state at the place of a cell of the previous grid, or null.
+function moveState(cell, oldColumns) {
+  if (cell === null || cell === undefined) return null;
+  const [row, column] = [Math.floor(cell / oldColumns), cell % oldColumns];
+  return findState(`${row},${column}`) ?? null;
+}
+
+// The state nearest to a cell that became a wall.
+function findNearest(cell) {
+  const { columns } = model.grid;
+  const measure = (other) =>
+    Math.abs(Math.floor(other / columns) - Math.floor(cell / columns)) +
+    Math.abs((other % columns) - (cell % columns));
+  let best = 0;
+  mdp.cells.forEach((other, s) => {
+    if (measure(other) < measure(mdp.cells[best])) best = s;
+  });
+  return best;
+}
+
+function solveModel() {
+  const { kind, discount } = model;
+  d = null;
+  merges = null;
+  if (mdp.numStates === 0 || mdp.numStates > MAX_STATES) return paint();
+  const { numStates, next, R } = mdp;
+  const policy = kind === "on_policy" ? mdp.policy : null;
+  if (!queue.solve({ kind, numStates, next, R, discount, policy })) paint();
+}
+
+function showSolution(problem, solution, facts) {
+  // The grid may have changed while the Worker was busy.
+  if (problem.next !== mdp.next) return;
+  d = createDistance(problem, solution);
+  window.bisimetric.lastSolution = { ...facts, iterations: solution.iterations };
+  paint();
+}
+
+function paint() {
+  paintControls();
+  if (d && mdp.numStates) {
+    if (model.view === "classes") paintClasses();
+    else paintDistances();
+    map.setArrows(model.kind === "on_policy" ? d.policy : mdp.policy);
+    map.select(selection.first, selection.second);
+    explanationPanel.paint(d);
+  } else paintPending();
+  writeFields({
+    grid: encodeGrid(model.grid),
+    distance: KINDS[model.kind].link,
+    discount: model.discount,
+    states: [selection.first, selection.second].filter((s) => s !== null).join(),
+    view: model.view === "classes" ? "classes" : null,
+    threshold: model.view === "classes" ? model.threshold : null,
+  });
+}
+
+function paintControls() {
+  const { grid, kind, discount, view } = model;
+  kindSelect.value = kind;
+  discountControl.set(discount);
+  sizeControl.set(grid.rows, grid.columns);
+  policyLabel.hidden = kind !== "on_policy";
+  policySelect.value = hasArrows(grid) ? "painted" : "optimal";
+  palette.setArrows(hasArrows(grid));
+  viewSelect.value = view;
+  thresholdHost.hidden = view !== "classes";
+  note.hidden = !model.preset;
+  note.textContent = model.preset?.note ?? "";
+  const numClasses = d && Math.max(...d.labels) + 1;
+  const parts = [
+    pluralise(mdp.numStates, "state"),
+    d
+      ? `${pluralise(numClasses, "class", "classes")} at distance 0`
+      : mdp.numStates > MAX_STATES
+        ? `more than the ${MAX_STATES} of this page`
+        : "computing …",
+    "computed in your browser, not proven",
+  ];
+  facts.replaceChildren(...parts.map((part) => createElement("span", {}, part)));
+  const policy = kind === "on_policy" && !hasArrows(grid) && d ? d.policy : null;
+  proofPanel.show(model, mdp.names[selection.first], policy);
+}
+
+function rememberColours(colours) {
+  coloursByCell = new Map(colours.map((colour, s) => [mdp.cells[s], colour]));
+}
+
+// While a Worker computes: the colours of the last solution, without numbers.
+function paintPending() {
+  const isTooLarge = mdp.numStates > MAX_STATES;
+  const colours = Array.from(mdp.cells, (cell) =>
+    isTooLarge ? PENDING_COLOUR : (coloursByCell.get(cell) ?? PENDING_COLOUR),
+  );
+  map.setArrows(mdp.policy);
+  map.drawPaths([], [], []);
+  map.select(mdp.numStates ? selection.first : null, selection.second);
+  map.paint(
+    colours,
+    colours.map(() => ""),
+  );
+  let message = "Computing …";
+  if (!mdp.numStates) message = "There are walls only. Paint floor, and the cells become states.";
+  if (isTooLarge)
+    message = `This grid has ${mdp.numStates} states, and the page computes up to ${MAX_STATES}. Paint walls, or use the command below.`;
+  mapTitle.textContent = message;
+  panelHost.replaceChildren(createElement("p", { class: "quiet" }, message));
+}
+
+function paintDistances() {
+  const row = d.matrix.row(selection.first);
+  const scale = createDistanceScale(row, data.colours, 0);
+  const formatDistance = createNumberFormat(d.matrix.largest);
+  const colours = Array.from(row, scale.colour);
+  rememberColours(colours);
+  map.paint(colours, Array.from(row, formatDistance));
+  mapTitle.replaceChildren(
+    createTerm(d.kindName, d.kindName),
+    " from ",
+    createChip(mdp.names[selection.first], "first"),
+  );
+  scaleHost.replaceChildren(createScaleBar(scale, []));
+}
+
+function paintClasses() {
+  merges ??= computeMerges(d.matrix.values, mdp.numStates);
+  const thresholds = listThresholds(merges);
+  let index = 0;
+  while (index + 1 < thresholds.length && thresholds[index + 1] <= model.threshold) index++;
+  thresholdRange.max = thresholds.length - 1;
+  thresholdRange.value = index;
+  const threshold = thresholds[index];
+  // At threshold 0, exactly the classes of the relation.
+  const labels = index === 0 ? d.labels : labelClasses(merges, threshold, mdp.numStates);
+  const sizes = new Map();
+  labels.forEach((label) => sizes.set(label, (sizes.get(label) ?? 0) + 1));
+  const chosen = assignClassColours(map.layout, labels, sizes);
+  const colours = Array.from(labels, (label) =>
+    chosen.has(label) ? PALETTE[chosen.get(label)] : SINGLETON_COLOUR,
+  );
+  rememberColours(colours);
+  map.paint(colours, Array.from(labels, String));
+  const words = `${pluralise(sizes.size, "class", "classes")} of ${pluralise(mdp.numStates, "state")}, at most ${formatNumber(threshold, 5)} apart`;
+  thresholdText.textContent = words;
+  thresholdRange.setAttribute("aria-valuetext", words);
+  mapTitle.textContent = index ? "Classes of similar cells" : "Classes of cells at distance 0";
+  scaleHost.replaceChildren(
+    createElement("div", { class: "legend" }, createSwatch(SINGLETON_COLOUR, "singleton class")),
+  );
+}
+
+selection.listen(() => {
+  if (d) paint();
+  const state = selection.cursor;
+  announce([mdp.names[state], ...describeState(state)].join(", "));
+});
+document.addEventListener("keydown", (event) => {
+  const isCommand = event.ctrlKey || event.metaKey;
+  if (!isCommand || event.altKey || event.target.matches("textarea, input[type=number]")) return;
+  const isRedo = event.key === "y" || (event.key.toLowerCase() === "z" && event.shiftKey);
+  if (!isRedo && event.key !== "z") return;
+  event.preventDefault();
+  restore(isRedo ? history.redo() : history.undo());
+});
+
+function restoreSelection() {
+  const names = model.preset && readField("states") === null ? model.preset.states : null;
+  const states = names
+    ? names.map(findState)
+    : /^\d{1,4}(,\d{1,4})?$/.test(readField("states") ?? "")
+      ? readField("states").split(",").map(Number)
+      : [0];
+  const [first, second = null] = states;
+  if (states.some((s) => s === undefined || s >= mdp.numStates)) return;
+  Object.assign(selection, { first, second, hasSource: second !== null, hasSecond: second !== null });
+}
+
+// For tests and the console.
+window.bisimetric = {
+  model,
+  selection,
+  history,
+  map,
+  explanationPanel,
+  lastSolution: null,
+  change,
+  get mdp() {
+    return mdp;
+  },
+  get distance() {
+    return d;
+  },
+};
+map.setPainting(palette.brush !== SELECT);
+restoreSelection();
+updateButtons();
+solveModel();
