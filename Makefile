@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format docs bench peers dist clean
+.PHONY: help demo test test-slow test-minimum test-sb3 test-browser test-js explorer mutate lint format docs bench peers dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,15 @@ test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is in
 	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
 	$(BIN)/python -m pytest tests/browser
 
+test-js: node_modules/.installed ## the explorer's scripts: eslint, prettier, type checks, tests, and that the bundles are up to date (needs Node 20)
+	npm run --silent lint
+	npm run --silent types
+	npm test --silent
+	npm run --silent check
+
+explorer: node_modules/.installed ## bundle the explorer's scripts into src/bisimetric/explorer/built (needs Node 20)
+	npm run --silent build
+
 mutate: .venv/.installed-dev ## mutation testing of the modules that prove bounds; MUTATE="--line exact/_request.py:60"
 	$(BIN)/python tools/mutate.py $(MUTATE)
 
@@ -44,9 +53,10 @@ lint: .venv/.installed-dev ## ruff, codespell and mypy
 	$(BIN)/codespell src atari tests tools benchmarks examples docs *.md
 	$(BIN)/mypy
 
-format: .venv/.installed-dev ## format the code with ruff
+format: .venv/.installed-dev ## format the code with ruff and, where Node is installed, prettier
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	@if command -v npm > /dev/null; then $(MAKE) --no-print-directory node_modules/.installed && npm run --silent format; fi
 
 docs: .venv/.installed-dev ## build the documentation site into site/; DOCS=--draft leaves out what runs for minutes
 	$(BIN)/python tools/docs/build.py $(DOCS)
@@ -65,7 +75,7 @@ dist: .venv-dist/.installed ## build sdist and wheel of both distributions into 
 	$(PYTHON) tools/check_distributions.py dist $(if $(TAG),--tag $(TAG))
 
 clean: ## remove everything that was generated, .venv included
-	rm -rf .venv .venv-dist .venv-minimum .venv-peers .venv-sb3 build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-dist .venv-minimum .venv-peers .venv-sb3 node_modules build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -76,6 +86,12 @@ $(BIN)/python:
 
 .venv/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+node_modules/.installed: package.json package-lock.json
+	@node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2> /dev/null || { \
+	  echo "the explorer's scripts are bundled and tested with Node 20 or later, which is not installed: install it (nodejs.org). Nothing else needs it." >&2; exit 1; }
+	npm ci --silent
 	@touch $@
 
 .venv-peers/.installed: benchmarks/peers.txt

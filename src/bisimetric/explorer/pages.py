@@ -32,35 +32,6 @@ MAX_ENTRIES = 8_000_000
 """Entries of all matrices of a page, both halves counted: 16 of its 20 MB."""
 MAX_NOTEBOOK_STATES = 250
 """The largest number of states in a notebook."""
-SHARED_SCRIPTS = (
-    "numbers.js",
-    "elements.js",
-    "tooltips.js",
-    "scales.js",
-    "state_layout.js",
-    "state_canvas.js",
-    "overlays.js",
-    "map.js",
-    "couplings.js",
-    "explanation.js",
-    "selection.js",
-    "create_page.js",
-    "step_tables.js",
-    "sentences.js",
-    "explanation_panel.js",
-    "distances.js",
-)
-PAGE_SCRIPTS = (
-    "fragment.js",
-    "sum_chart.js",
-    "theme.js",
-    "pair_plot.js",
-    "compare.js",
-    "values.js",
-    "classes.js",
-    "main.js",
-)
-NOTEBOOK_SCRIPTS = ("notebook.js",)
 
 
 class Page(NamedTuple):
@@ -131,7 +102,7 @@ def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
     data = _build_data(sheets, notes, title)
     for each, classes in zip(data["distances"], classes_by_distance, strict=True):
         each["aggregation"] = classes
-    page = assemble_page(f"{data['title']} · bisimetric", (*SHARED_SCRIPTS, *PAGE_SCRIPTS), data)
+    page = assemble_page(f"{data['title']} · bisimetric", "page", data)
     return Page(page, len(sheets[0].ids), len(sheets[0].values), tuple(notes))
 
 
@@ -156,7 +127,7 @@ def render_notebook(d: Any) -> str:
     """
     sheets, notes = _build_sheets({"": d}, MAX_NOTEBOOK_STATES)
     data = _build_data(sheets, notes, "")
-    text = assemble_page(data["title"], (*SHARED_SCRIPTS, *NOTEBOOK_SCRIPTS), data, charts=False)
+    text = assemble_page(data["title"], "notebook", data, charts=False)
     inside = html.escape(text, quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts" title="{html.escape(data["title"])}" '

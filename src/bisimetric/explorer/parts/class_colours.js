@@ -15,7 +15,7 @@ export function assignClassColours(layout, labels, sizes, isKnown = () => true) 
     ])
       neighbours.set(here, (neighbours.get(here) ?? new Set()).add(there));
   }
-  const isRare = (colour, taken) => taken[colour] > 0 || colour >= NUM_COMMON_COLOURS;
+  const isRare = (colour, taken) => Number(taken[colour] > 0 || colour >= NUM_COMMON_COLOURS);
   const chosen = new Map();
   const uses = PALETTE.map(() => 0);
   labels.forEach((label) => {

@@ -1,4 +1,5 @@
 // Aggregated states: a slider for the threshold, and the regret of the aggregated MDP.
+import * as Plot from "./charts.js";
 import { describeChart, formatCode, createElement } from "./elements.js";
 import { assignClassColours } from "./class_colours.js";
 import { StateMap } from "./map.js";
@@ -13,7 +14,8 @@ const REGRETS = { bound: ["#b87700", "circle"], realised: ["#2a8fd8", "square"] 
 export class ClassesView {
   // `initialStep`: of the slider; null is in the middle.
   constructor(host, page, initialStep) {
-    Object.assign(this, { page, initialStep });
+    this.page = page;
+    this.initialStep = initialStep;
     const holder = createElement("div", { class: "map-holder" });
     this.range = createElement("input", {
       type: "range",
@@ -114,9 +116,11 @@ export class ClassesView {
   paint(changes) {
     const { aggregation } = this.d;
     const { first, second } = this.page.selection;
-    this.range.max = aggregation.thresholds.length - 1;
+    this.range.max = String(aggregation.thresholds.length - 1);
     if (!this.lastPaint || (changes && "distance" in changes)) {
-      this.range.value = this.initialStep ?? Math.floor((aggregation.thresholds.length - 1) / 2);
+      this.range.value = String(
+        this.initialStep ?? Math.floor((aggregation.thresholds.length - 1) / 2),
+      );
       this.initialStep = null;
     }
     const index = Number(this.range.value);

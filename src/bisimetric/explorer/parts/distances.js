@@ -19,17 +19,18 @@ export class DistancesView {
     const createOption = (id, words) => {
       const box = createElement("input", { type: "checkbox", id, onchange: () => this.paint() });
       const hidden = id === "per-step" && data.discount === null;
-      return [box, createElement("label", { class: "option", for: id, hidden }, box, words)];
+      return {
+        box,
+        label: createElement("label", { class: "option", for: id, hidden }, box, words),
+      };
     };
-    const [sharedScale, sharedOption] = createOption(
-      "shared-scale",
-      "one colour scale for all source states",
-    );
-    const [perStep, perStepOption] = createOption(
+    const sharedScale = createOption("shared-scale", "one colour scale for all source states");
+    const perStep = createOption(
       "per-step",
       "in units of reward per step: (1 − discount) · distance",
     );
-    Object.assign(this, { sharedScale, perStep });
+    this.sharedScale = sharedScale.box;
+    this.perStep = perStep.box;
     const panel = createElement("section", {
       class: "card explanation",
       "aria-label": "explanation",
@@ -40,8 +41,8 @@ export class DistancesView {
       this.title,
       holder,
       this.scale,
-      sharedOption,
-      perStepOption,
+      sharedScale.label,
+      perStep.label,
       page.createEmbeddingNote(),
     );
     host.append(createElement("div", { class: "two" }, left, panel));

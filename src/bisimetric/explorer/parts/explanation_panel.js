@@ -12,7 +12,13 @@ export class ExplanationPanel {
   // `show(explanation, step)` draws a step on the map; `chart(host, panel, step)` its sum, or is null;
   // `announce(text)` is for screen readers.
   constructor(host, data, selection, { show, announce, chart = null }) {
-    Object.assign(this, { host, data, selection, show, chart, announce, playing: null });
+    this.host = host;
+    this.data = data;
+    this.selection = selection;
+    this.show = show;
+    this.chart = chart;
+    this.announce = announce;
+    this.playing = null;
   }
 
   name(state) {

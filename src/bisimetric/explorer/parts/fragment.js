@@ -1,5 +1,6 @@
 // What a page shows, in the fragment of its address: reloads and links show the same again.
 import { createElement } from "./elements.js";
+import { parseIndex, parseIndices } from "./numbers.js";
 
 const WRITE_MILLISECONDS = 350; // browsers limit how often an address changes
 
@@ -8,19 +9,8 @@ let timer = null;
 let isDue = false;
 
 export const readField = (name) => fields.get(name);
-
-// An index below `count`, or null.
-export function readIndex(name, count) {
-  const text = fields.get(name) ?? "";
-  return /^\d{1,9}$/.test(text) && Number(text) < count ? Number(text) : null;
-}
-
-// One or two indices below `count`; none if one of them is not valid.
-export function readIndices(name, count) {
-  const text = fields.get(name) ?? "";
-  const found = text.split(",").map(Number);
-  return /^\d{1,9}(,\d{1,9})?$/.test(text) && found.every((i) => i < count) ? found : [];
-}
+export const readIndex = (name, count) => parseIndex(fields.get(name) ?? "", count);
+export const readIndices = (name, count) => parseIndices(fields.get(name) ?? "", count);
 
 // Change some fields; null removes one.
 export function writeFields(changes) {

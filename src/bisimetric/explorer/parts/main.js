@@ -50,6 +50,7 @@ page.save = () => {
 function createFacts() {
   const d = distances[selection.distance];
   const numStates = pluralise(data.numStates, "state");
+  /** @type {(string | HTMLElement)[][]} */
   const parts = [
     [
       data.names.length < data.numStates
@@ -76,7 +77,7 @@ function showView(shown) {
   current = shown;
   for (const name of names) {
     const tab = document.getElementById(`tab-${name}`);
-    tab.setAttribute("aria-selected", name === shown);
+    tab.setAttribute("aria-selected", String(name === shown));
     tab.tabIndex = name === shown ? 0 : -1;
     document.getElementById(`view-${name}`).hidden = name !== shown;
   }
@@ -124,8 +125,8 @@ function createDistanceSelect() {
     { id: "distance-select", onchange: () => selection.set({ distance: Number(select.value) }) },
     ...distances.map((d, i) => createElement("option", { value: i }, `${d.label}: ${d.kindName}`)),
   );
-  select.value = selection.distance;
-  selection.listen(() => (select.value = selection.distance));
+  select.value = String(selection.distance);
+  selection.listen(() => (select.value = String(selection.distance)));
   return createElement(
     "label",
     { class: "distance-select", for: "distance-select" },

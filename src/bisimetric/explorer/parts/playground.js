@@ -26,7 +26,6 @@ import {
   ARROWS,
   FLOOR,
   buildMdp,
-  countStates,
   decodeGrid,
   encodeGrid,
   fillArrows,
@@ -154,7 +153,10 @@ const thresholdHost = createElement(
   thresholdRange,
   thresholdText,
 );
-const panelHost = createElement("section", { class: "card explanation", "aria-label": "explanation" });
+const panelHost = createElement("section", {
+  class: "card explanation",
+  "aria-label": "explanation",
+});
 const proofHost = createElement("section", { class: "card", "aria-label": "proof" });
 
 document.body.prepend(
@@ -224,7 +226,11 @@ const map = new PlaygroundMap(mapHolder, mapData, {
   clear: () => selection.clear(),
   hover(state, x, y) {
     if (state === null) return tooltip.hide();
-    tooltip.show([createElement("strong", {}, mdp.names[state]), ...describeState(state)], x + 14, y + 16);
+    tooltip.show(
+      [createElement("strong", {}, mdp.names[state]), ...describeState(state)],
+      x + 14,
+      y + 16,
+    );
   },
   visit(cell) {
     const state = mdp.states[cell];
@@ -260,7 +266,9 @@ function describeState(state) {
   const lines = [describeCell(character)];
   if (!d) return lines;
   const { first } = selection;
-  lines.push(`${d.symbol} = ${formatNumber(d.at(first, state), 6)}${first === state ? ", the selected cell" : ""}`);
+  lines.push(
+    `${d.symbol} = ${formatNumber(d.at(first, state), 6)}${first === state ? ", the selected cell" : ""}`,
+  );
   return [...lines, `${d.V.name} = ${formatNumber(d.V.values[state], 5)}`];
 }
 
@@ -286,7 +294,9 @@ function paintStroke(cells, isStart) {
 
 // The policy of a grid whose arrows are incomplete: the optimal one, where there is no arrow.
 function completeArrows(grid) {
-  return hasArrows(grid) && grid.cells.includes(FLOOR) ? fillArrows(grid, computePolicy(grid)) : grid;
+  return hasArrows(grid) && grid.cells.includes(FLOOR)
+    ? fillArrows(grid, computePolicy(grid))
+    : grid;
 }
 
 const paintPolicy = () => fillArrows(model.grid, computePolicy(model.grid));
@@ -378,11 +388,11 @@ function solveModel() {
   if (!queue.solve({ kind, numStates, next, R, discount, policy })) paint();
 }
 
-function showSolution(problem, solution, facts) {
+function showSolution(problem, solution, timing) {
   // The grid may have changed while the Worker was busy.
   if (problem.next !== mdp.next) return;
   d = createDistance(problem, solution);
-  window.bisimetric.lastSolution = { ...facts, iterations: solution.iterations };
+  window.bisimetric.lastSolution = { ...timing, iterations: solution.iterations };
   paint();
 }
 
@@ -522,7 +532,12 @@ function restoreSelection() {
       : [0];
   const [first, second = null] = states;
   if (states.some((s) => s === undefined || s >= mdp.numStates)) return;
-  Object.assign(selection, { first, second, hasSource: second !== null, hasSecond: second !== null });
+  Object.assign(selection, {
+    first,
+    second,
+    hasSource: second !== null,
+    hasSecond: second !== null,
+  });
 }
 
 // For tests and the console.

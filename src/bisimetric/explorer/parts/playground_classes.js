@@ -24,20 +24,19 @@ export function computeMerges(distances, numStates) {
   const merges = [];
   while (merges.length < numStates - 1) {
     if (!chain.length) chain.push(active[0]);
-    let [s, nearest, height] = [0, -1, Infinity];
-    for (;;) {
-      // Follow the nearest class; among equals the previous one, so that the chain ends.
-      s = chain[chain.length - 1];
-      const previous = chain.length > 1 ? chain[chain.length - 2] : -1;
-      nearest = previous;
-      height = previous < 0 ? Infinity : condensed[indexBelow(s, previous)];
-      for (const t of active)
-        if (t !== s && condensed[indexBelow(s, t)] < height) {
-          nearest = t;
-          height = condensed[indexBelow(s, t)];
-        }
-      if (nearest === previous) break;
+    // Follow the nearest class; among equals the previous one, so that the chain ends.
+    const s = chain[chain.length - 1];
+    const previous = chain.length > 1 ? chain[chain.length - 2] : -1;
+    let nearest = previous;
+    let height = previous < 0 ? Infinity : condensed[indexBelow(s, previous)];
+    for (const t of active)
+      if (t !== s && condensed[indexBelow(s, t)] < height) {
+        nearest = t;
+        height = condensed[indexBelow(s, t)];
+      }
+    if (nearest !== previous) {
       chain.push(nearest);
+      continue;
     }
     chain.length -= 2;
     const [survivor, removed] = [Math.min(s, nearest), Math.max(s, nearest)];
@@ -84,6 +83,4 @@ export function labelClasses(merges, threshold, numStates) {
  * @param {{ height: number }[]} merges
  * @returns {number[]}
  */
-export const listThresholds = (merges) => [
-  ...new Set([0, ...merges.map(({ height }) => height)]),
-];
+export const listThresholds = (merges) => [...new Set([0, ...merges.map(({ height }) => height)])];

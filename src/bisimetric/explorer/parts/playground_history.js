@@ -27,7 +27,9 @@ export class History {
    */
   push(snapshot) {
     if (JSON.stringify(snapshot) === JSON.stringify(this.snapshots[this.position])) return;
-    this.snapshots = [...this.snapshots.slice(0, this.position + 1), snapshot].slice(-MAX_SNAPSHOTS);
+    this.snapshots = [...this.snapshots.slice(0, this.position + 1), snapshot].slice(
+      -MAX_SNAPSHOTS,
+    );
     this.position = this.snapshots.length - 1;
   }
 

@@ -218,6 +218,7 @@ export class PlaygroundMap extends StateMap {
  */
 export function describeCell(character) {
   const names = { [WALL]: "wall", [GOAL]: "goal", [TRAP]: "trap", " ": "floor" };
-  if (ARROWS.includes(character)) return `floor, arrow ${"up down left right".split(" ")[ARROWS.indexOf(character)]}`;
+  if (ARROWS.includes(character))
+    return `floor, arrow ${"up down left right".split(" ")[ARROWS.indexOf(character)]}`;
   return names[character] ?? `reward 0.${character}`;
 }

@@ -54,7 +54,7 @@ export function solve(problem) {
  */
 function refineClasses({ kind, numStates, next, R }, policy) {
   let labels = new Int32Array(numStates);
-  for (let numClasses = numStates ? 1 : 0; ; ) {
+  for (let numClasses = numStates ? 1 : 0; ;) {
     const found = new Map();
     const refined = labels.map((label, s) => {
       const rows = kind === "on_policy" ? [policy[s]] : [0, 1, 2, 3];
