@@ -43,7 +43,7 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
 
     def record_request(request: Request) -> None:
-        if not request.url.startswith(("file:", "data:", "about:")):
+        if not request.url.startswith(("file:", "data:", "about:", "blob:")):
             failures.append(f"asked for {request.url}")
 
     def record_message(message: ConsoleMessage) -> None:

@@ -83,8 +83,18 @@ def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
     MDP(2 states, 4 actions, deterministic, discount 0.99)
     """
     where = f"grid file {os.fspath(path)}"
+    return from_cells(_parse_cells(read_grid_text(path), where), discount=discount)
+
+
+def read_grid_text(path: str | os.PathLike[str]) -> str:
+    """Read the text of a grid file, which is not parsed.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    where = f"grid file {os.fspath(path)}"
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{where}: there is no such file; check the path.") from None
     except UnicodeDecodeError as error:
@@ -94,7 +104,6 @@ def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{where}: cannot be read ({reason}).") from None
-    return from_cells(_parse_cells(text, where), discount=discount)
 
 
 def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:

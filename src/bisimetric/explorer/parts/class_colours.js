@@ -4,7 +4,7 @@ import { NUM_COMMON_COLOURS, PALETTE } from "./scales.js";
 // The colour of each class of several states, as `views/class_colours.py` assigns them: one that the
 // fewest neighbouring classes have, if possible of the common ones, then the fewest classes.
 // `sizes` is a Map of the number of states per class; `isKnown(label)` is false of no class.
-export function assignClassColours(layout, labels, sizes, isKnown = () => true) {
+export function assignClassColours(layout, labels, sizes, isKnown = (_label) => true) {
   const neighbours = new Map();
   for (const [s, t] of layout.listAdjacentPairs()) {
     const [one, two] = [labels[s], labels[t]];

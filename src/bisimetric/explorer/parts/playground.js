@@ -1,26 +1,14 @@
 // The playground: paint a grid, and see distances, explanations and classes change.
 import { createChip, createElement, readData } from "./elements.js";
-import { createLinkButton, readField, writeFields } from "./fragment.js";
+import { readField, writeFields } from "./fragment.js";
 import { ExplanationPanel, listPathStates } from "./explanation_panel.js";
 import { createNumberFormat, formatNumber, pluralise } from "./numbers.js";
 import { PALETTE, createDistanceScale, createScaleBar, createSwatch } from "./scales.js";
 import { Selection } from "./selection.js";
-import { createThemeButton } from "./theme.js";
 import { Tooltip, createTerm } from "./tooltips.js";
 import { assignClassColours } from "./class_colours.js";
 import { computeMerges, labelClasses, listThresholds } from "./playground_classes.js";
-import {
-  DiscountControl,
-  KINDS,
-  MAX_DISCOUNT,
-  Palette,
-  SELECT,
-  SizeControl,
-  createButton,
-  createPresetSelect,
-  createSelect,
-  readBrushKey,
-} from "./playground_controls.js";
+import { KINDS, MAX_DISCOUNT, SELECT, readBrushKey } from "./playground_controls.js";
 import { createDistance } from "./playground_distance.js";
 import {
   ARROWS,
@@ -36,6 +24,7 @@ import {
   resizeGrid,
 } from "./playground_grid.js";
 import { History } from "./playground_history.js";
+import { createLayout } from "./playground_layout.js";
 import { PlaygroundMap, buildMapData, describeCell } from "./playground_map.js";
 import { PRESETS } from "./playground_presets.js";
 import { ProofPanel } from "./playground_proof.js";
@@ -44,6 +33,8 @@ import { solve } from "./playground_solver.js";
 
 const SINGLETON_COLOUR = "#f0f2f5";
 const PENDING_COLOUR = "#c9ced6";
+
+/** @import { Kind } from "./playground_solver.js" */
 
 const data = readData();
 const announcement = createElement("div", {
@@ -56,7 +47,9 @@ const tooltip = new Tooltip(document.body);
 document.body.append(announcement);
 
 // What is shown: `grid`, `kind`, `discount`, `view` ("distances" or "classes") and `threshold`.
+/** @type {{ grid: import("./playground_grid.js").Grid, kind: Kind, discount: number, view: string, threshold: number, preset: import("./playground_presets.js").Preset | null }} */
 const model = readModel();
+model.grid = completeArrows(model.grid);
 let mdp = buildMdp(model.grid);
 let mapData = buildMapData(model.grid, mdp);
 let d = null; // the distance of this grid, or null while it is computed
@@ -67,13 +60,15 @@ const history = new History(takeSnapshot());
 
 function readModel() {
   const preset = PRESETS[data.preset] ?? PRESETS["two-rooms"];
-  const kind = Object.keys(KINDS).find((each) => KINDS[each].link === readField("distance"));
+  const kinds = /** @type {Kind[]} */ (Object.keys(KINDS));
+  const kind = kinds.find((each) => KINDS[each].link === readField("distance"));
   const discount = Number(readField("discount") ?? "x");
   const grid = decodeGrid(readField("grid") ?? "");
   const isDefault = grid === null && data.grid === null;
+  const initial = grid ?? parseGrid(data.grid ?? preset.text);
   return {
-    grid: grid ?? parseGrid(data.grid ?? preset.text),
-    kind: kind ?? preset.kind,
+    grid: initial,
+    kind: kind ?? (hasArrows(initial) ? "on_policy" : preset.kind),
     discount: discount >= 0 && discount <= MAX_DISCOUNT ? discount : preset.discount,
     view: readField("view") === "classes" ? "classes" : "distances",
     threshold: Math.max(0, Number(readField("threshold")) || 0),
@@ -92,136 +87,32 @@ const findState = (name) => {
   return state < 0 ? undefined : state;
 };
 
-const palette = new Palette((brush) => {
-  map?.setPainting(brush !== SELECT);
-});
-const discountControl = new DiscountControl((discount, isFinal) => {
-  change({ discount }, isFinal);
-});
-const sizeControl = new SizeControl((rows, columns) =>
-  change({ grid: resizeGrid(model.grid, rows, columns) }),
-);
-const [kindSelect, kindLabel] = createSelect(
-  "distance-select",
-  "distance",
-  Object.entries(KINDS).map(([kind, { symbol, name }]) => [kind, `${symbol}: ${name}`]),
-  (kind) => change({ kind }),
-);
-const [policySelect, policyLabel] = createSelect(
-  "policy",
-  "policy",
-  [
-    ["optimal", "optimal"],
-    ["painted", "painted arrows"],
-  ],
-  (policy) => change({ grid: policy === "painted" ? paintPolicy() : removeArrows(model.grid) }),
-);
-const [presetSelect, presetLabel] = createPresetSelect(applyPreset);
-const [viewSelect, viewLabel] = createSelect(
-  "view",
-  "colours",
-  [
-    ["distances", "distances from the selected cell"],
-    ["classes", "classes of similar cells"],
-  ],
-  (view) => {
-    model.view = view;
-    paint();
+/** @type {PlaygroundMap | null} */
+let map = null;
+const layout = createLayout(
+  {
+    setBrush: (brush) => map?.setPainting(brush !== SELECT), // there is no map at first
+    setDiscount: (discount, isFinal) => change({ discount }, isFinal),
+    resize: (rows, columns) => change({ grid: resizeGrid(model.grid, rows, columns) }),
+    setKind: (kind) => change({ kind }),
+    setPolicy: (policy) =>
+      change({ grid: policy === "painted" ? paintPolicy() : removeArrows(model.grid) }),
+    setView(view) {
+      model.view = view;
+      paint();
+    },
+    setThreshold(index) {
+      model.threshold = listThresholds(merges)[index];
+      paint();
+    },
+    setPreset: applyPreset,
+    undo: () => restore(history.undo()),
+    redo: () => restore(history.redo()),
   },
+  announce,
+  data.generator,
 );
-const undoButton = createButton("↶ undo", () => restore(history.undo()), { id: "undo" });
-const redoButton = createButton("↷ redo", () => restore(history.redo()), { id: "redo" });
-const facts = createElement("p", { class: "facts-line", id: "facts" });
-const note = createElement("p", { class: "note", role: "note", id: "preset-note" });
-const mapTitle = createElement("h2", { class: "map-title" });
-const mapHolder = createElement("div", { class: "map-holder" });
-const scaleHost = createElement("div", {});
-const thresholdRange = createElement("input", {
-  type: "range",
-  id: "threshold",
-  min: 0,
-  oninput: () => {
-    model.threshold = listThresholds(merges)[Number(thresholdRange.value)];
-    paint();
-  },
-});
-const thresholdText = createElement("output", { class: "number", id: "classes", for: "threshold" });
-const thresholdHost = createElement(
-  "div",
-  { class: "threshold" },
-  createElement("label", { for: "threshold" }, createTerm("threshold")),
-  thresholdRange,
-  thresholdText,
-);
-const panelHost = createElement("section", {
-  class: "card explanation",
-  "aria-label": "explanation",
-});
-const proofHost = createElement("section", { class: "card", "aria-label": "proof" });
-
-document.body.prepend(
-  createElement(
-    "header",
-    {},
-    createElement(
-      "div",
-      { class: "top" },
-      createElement("h1", {}, "Playground of bisimulation metrics"),
-      createElement(
-        "div",
-        { class: "tools" },
-        createLinkButton(announce),
-        createThemeButton(() => {}),
-      ),
-    ),
-    createElement(
-      "p",
-      { class: "lead" },
-      "Paint a grid. Which cells behave alike, and why do the others differ?",
-    ),
-    facts,
-  ),
-  createElement(
-    "main",
-    { class: "playground" },
-    createElement(
-      "div",
-      { class: "controls card" },
-      presetLabel,
-      kindLabel,
-      policyLabel,
-      discountControl.node,
-    ),
-    note,
-    createElement(
-      "div",
-      { class: "two" },
-      createElement(
-        "section",
-        { class: "card", "aria-label": "grid" },
-        createElement("div", { class: "strip" }, palette.node, undoButton, redoButton),
-        mapTitle,
-        mapHolder,
-        scaleHost,
-        createElement("div", { class: "strip below" }, viewLabel, sizeControl.node),
-        thresholdHost,
-      ),
-      createElement("div", {}, panelHost, proofHost),
-    ),
-    createElement(
-      "footer",
-      {},
-      createElement(
-        "p",
-        { id: "hint" },
-        "Moving into a wall pays −1, entering a goal 1, a reward its number, a trap −1. Painting over a cell with what it already is erases it. Keys on the grid: arrows move, w wall, space floor, g goal, 1 to 9 reward, x trap, Enter selects; Ctrl+Z undoes.",
-      ),
-      createElement("p", { class: "quiet" }, `generated by ${data.generator}`),
-    ),
-  ),
-);
-
-const map = new PlaygroundMap(mapHolder, mapData, {
+map = new PlaygroundMap(layout.mapHolder, mapData, {
   select: (state) => selection.select(state),
   clear: () => selection.clear(),
   hover(state, x, y) {
@@ -234,7 +125,7 @@ const map = new PlaygroundMap(mapHolder, mapData, {
   },
   visit(cell) {
     const state = mdp.states[cell];
-    announce([describePlace(cell), ...(state < 0 ? [] : describeState(state))].join(", "));
+    announce([describePlace(cell), ...(state < 0 ? [] : describeState(state).slice(1))].join(", "));
   },
   paint: paintStroke,
   finish: () => commit(),
@@ -248,12 +139,14 @@ const map = new PlaygroundMap(mapHolder, mapData, {
     return true;
   },
 });
-const explanationPanel = new ExplanationPanel(panelHost, mapData, selection, {
+const explanationPanel = new ExplanationPanel(layout.panel, mapData, selection, {
   chart: null,
   announce,
   show: (explanation, step) => map.drawPaths(...listPathStates(explanation, step)),
 });
-const proofPanel = new ProofPanel(proofHost, announce, (grid) => change({ grid }));
+const proofPanel = new ProofPanel(layout.proof, announce, (grid) =>
+  change({ grid: completeArrows(grid) }),
+);
 const queue = new SolutionQueue(data.worker, showSolution);
 
 const describePlace = (cell) => {
@@ -286,7 +179,7 @@ function describeSolution() {
 // A stroke starts on a cell; if that has the brush already, the stroke erases.
 let strokeCharacter = FLOOR;
 function paintStroke(cells, isStart) {
-  const { brush } = palette;
+  const { brush } = layout.palette;
   if (isStart) strokeCharacter = model.grid.cells[cells[0]] === brush ? FLOOR : brush;
   const painted = paintCells(model.grid, cells, strokeCharacter);
   update({ grid: completeArrows(painted) });
@@ -302,8 +195,9 @@ function completeArrows(grid) {
 const paintPolicy = () => fillArrows(model.grid, computePolicy(model.grid));
 
 function computePolicy(grid) {
-  const problem = { ...buildMdp(grid), kind: "on_policy", discount: model.discount, policy: null };
-  return solve(problem).policy;
+  const { numStates, next, R } = buildMdp(grid);
+  const { discount } = model;
+  return solve({ kind: "on_policy", numStates, next, R, discount, policy: null }).policy;
 }
 
 // Change what is shown, and remember what was shown before.
@@ -326,8 +220,8 @@ function restore(snapshot) {
 
 function updateButtons() {
   // A button that has the focus keeps it.
-  undoButton.setAttribute("aria-disabled", !history.canUndo);
-  redoButton.setAttribute("aria-disabled", !history.canRedo);
+  layout.undo.setAttribute("aria-disabled", String(!history.canUndo));
+  layout.redo.setAttribute("aria-disabled", String(!history.canRedo));
 }
 
 function applyPreset(preset) {
@@ -336,7 +230,6 @@ function applyPreset(preset) {
   const [first, second] = preset.states.map(findState);
   selection.selectPair(first, second);
   commit();
-  presetSelect.value = "";
   announce(`${preset.name}. ${preset.note}`);
 }
 
@@ -392,7 +285,7 @@ function showSolution(problem, solution, timing) {
   // The grid may have changed while the Worker was busy.
   if (problem.next !== mdp.next) return;
   d = createDistance(problem, solution);
-  window.bisimetric.lastSolution = { ...timing, iterations: solution.iterations };
+  api.lastSolution = { ...timing, iterations: solution.iterations };
   paint();
 }
 
@@ -417,16 +310,17 @@ function paint() {
 
 function paintControls() {
   const { grid, kind, discount, view } = model;
-  kindSelect.value = kind;
-  discountControl.set(discount);
-  sizeControl.set(grid.rows, grid.columns);
-  policyLabel.hidden = kind !== "on_policy";
-  policySelect.value = hasArrows(grid) ? "painted" : "optimal";
-  palette.setArrows(hasArrows(grid));
-  viewSelect.value = view;
-  thresholdHost.hidden = view !== "classes";
-  note.hidden = !model.preset;
-  note.textContent = model.preset?.note ?? "";
+  layout.kind.select.value = kind;
+  layout.discount.set(discount);
+  layout.size.set(grid.rows, grid.columns);
+  layout.presets.set(model.preset);
+  layout.policy.label.hidden = kind !== "on_policy";
+  layout.policy.select.value = hasArrows(grid) ? "painted" : "optimal";
+  layout.palette.setArrows(hasArrows(grid));
+  layout.view.select.value = view;
+  layout.thresholdRow.hidden = view !== "classes";
+  layout.note.hidden = !model.preset;
+  layout.note.textContent = model.preset?.note ?? "";
   const numClasses = d && Math.max(...d.labels) + 1;
   const parts = [
     pluralise(mdp.numStates, "state"),
@@ -437,7 +331,7 @@ function paintControls() {
         : "computing …",
     "computed in your browser, not proven",
   ];
-  facts.replaceChildren(...parts.map((part) => createElement("span", {}, part)));
+  layout.facts.replaceChildren(...parts.map((part) => createElement("span", {}, part)));
   const policy = kind === "on_policy" && !hasArrows(grid) && d ? d.policy : null;
   proofPanel.show(model, mdp.names[selection.first], policy);
 }
@@ -463,8 +357,8 @@ function paintPending() {
   if (!mdp.numStates) message = "There are walls only. Paint floor, and the cells become states.";
   if (isTooLarge)
     message = `This grid has ${mdp.numStates} states, and the page computes up to ${MAX_STATES}. Paint walls, or use the command below.`;
-  mapTitle.textContent = message;
-  panelHost.replaceChildren(createElement("p", { class: "quiet" }, message));
+  layout.mapTitle.textContent = message;
+  layout.panel.replaceChildren(createElement("p", { class: "quiet" }, message));
 }
 
 function paintDistances() {
@@ -474,12 +368,12 @@ function paintDistances() {
   const colours = Array.from(row, scale.colour);
   rememberColours(colours);
   map.paint(colours, Array.from(row, formatDistance));
-  mapTitle.replaceChildren(
+  layout.mapTitle.replaceChildren(
     createTerm(d.kindName, d.kindName),
     " from ",
     createChip(mdp.names[selection.first], "first"),
   );
-  scaleHost.replaceChildren(createScaleBar(scale, []));
+  layout.scale.replaceChildren(createScaleBar(scale, []));
 }
 
 function paintClasses() {
@@ -487,8 +381,8 @@ function paintClasses() {
   const thresholds = listThresholds(merges);
   let index = 0;
   while (index + 1 < thresholds.length && thresholds[index + 1] <= model.threshold) index++;
-  thresholdRange.max = thresholds.length - 1;
-  thresholdRange.value = index;
+  layout.threshold.max = String(thresholds.length - 1);
+  layout.threshold.value = String(index);
   const threshold = thresholds[index];
   // At threshold 0, exactly the classes of the relation.
   const labels = index === 0 ? d.labels : labelClasses(merges, threshold, mdp.numStates);
@@ -501,10 +395,12 @@ function paintClasses() {
   rememberColours(colours);
   map.paint(colours, Array.from(labels, String));
   const words = `${pluralise(sizes.size, "class", "classes")} of ${pluralise(mdp.numStates, "state")}, at most ${formatNumber(threshold, 5)} apart`;
-  thresholdText.textContent = words;
-  thresholdRange.setAttribute("aria-valuetext", words);
-  mapTitle.textContent = index ? "Classes of similar cells" : "Classes of cells at distance 0";
-  scaleHost.replaceChildren(
+  layout.classes.textContent = words;
+  layout.threshold.setAttribute("aria-valuetext", words);
+  layout.mapTitle.textContent = index
+    ? "Classes of similar cells"
+    : "Classes of cells at distance 0";
+  layout.scale.replaceChildren(
     createElement("div", { class: "legend" }, createSwatch(SINGLETON_COLOUR, "singleton class")),
   );
 }
@@ -516,7 +412,8 @@ selection.listen(() => {
 });
 document.addEventListener("keydown", (event) => {
   const isCommand = event.ctrlKey || event.metaKey;
-  if (!isCommand || event.altKey || event.target.matches("textarea, input[type=number]")) return;
+  const isText = document.activeElement?.matches("textarea, input[type=number]");
+  if (!isCommand || event.altKey || isText) return;
   const isRedo = event.key === "y" || (event.key.toLowerCase() === "z" && event.shiftKey);
   if (!isRedo && event.key !== "z") return;
   event.preventDefault();
@@ -541,7 +438,7 @@ function restoreSelection() {
 }
 
 // For tests and the console.
-window.bisimetric = {
+const api = {
   model,
   selection,
   history,
@@ -556,7 +453,8 @@ window.bisimetric = {
     return d;
   },
 };
-map.setPainting(palette.brush !== SELECT);
+window.bisimetric = api;
+map.setPainting(layout.palette.brush !== SELECT);
 restoreSelection();
 updateButtons();
 solveModel();

@@ -37,7 +37,9 @@ export function readBrushKey(key) {
 // A group of brushes; `onSelect(brush)` is called with the character of the selected one.
 export class Palette {
   constructor(onSelect) {
-    Object.assign(this, { onSelect, brush: WALL, reward: "5" });
+    this.onSelect = onSelect;
+    this.brush = WALL;
+    this.reward = "5";
     this.buttons = createElement("div", {
       class: "brushes",
       role: "radiogroup",
@@ -95,9 +97,9 @@ export class Palette {
   select(brush) {
     this.brush = brush;
     const isReward = /[1-9]/.test(brush);
-    for (const button of this.buttons.children) {
+    for (const button of this.listButtons()) {
       const isOn = button.dataset.brush === (isReward ? "5" : brush);
-      button.setAttribute("aria-checked", isOn);
+      button.setAttribute("aria-checked", String(isOn));
       button.tabIndex = isOn ? 0 : -1;
     }
     this.rewardOption.hidden = !isReward;
@@ -106,9 +108,11 @@ export class Palette {
     this.onSelect(brush);
   }
 
+  listButtons = () => [...this.buttons.querySelectorAll("button")];
+
   onKeyDown(event) {
-    const buttons = [...this.buttons.children];
-    const at = buttons.indexOf(document.activeElement);
+    const buttons = this.listButtons();
+    const at = buttons.findIndex((button) => button === document.activeElement);
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!step || at < 0) return;
     event.preventDefault();
@@ -128,16 +132,29 @@ export function createSelect(id, label, options, onChange) {
     { id, onchange: () => onChange(select.value) },
     ...options.map(([value, words]) => createElement("option", { value }, words)),
   );
-  return [select, createElement("label", { for: id }, `${label} `, select)];
+  return { select, label: createElement("label", { for: id }, `${label} `, select) };
 }
 
-export const createPresetSelect = (onChange) =>
-  createSelect(
-    "preset",
-    "start from",
-    [["", "…"], ...Object.entries(PRESETS).map(([key, { name }]) => [key, name])],
-    (key) => key && onChange(PRESETS[key]),
-  );
+// Buttons that show a preset; that of the current one is pressed.
+export class PresetButtons {
+  constructor(onSelect) {
+    this.buttons = Object.values(PRESETS).map((preset) => ({
+      preset,
+      button: createButton(preset.name, () => onSelect(preset), { class: "preset" }),
+    }));
+    this.node = createElement(
+      "div",
+      { class: "presets", role: "group", "aria-label": "start from" },
+      createElement("span", {}, "start from "),
+      ...this.buttons.map(({ button }) => button),
+    );
+  }
+
+  set(current) {
+    for (const { preset, button } of this.buttons)
+      button.setAttribute("aria-pressed", String(preset === current));
+  }
+}
 
 // A slider and a number; `onInput(discount, isFinal)`.
 export class DiscountControl {
@@ -168,7 +185,7 @@ export class DiscountControl {
   read(input, isFinal, onInput) {
     const discount = Number(input.value);
     const isValid = input.value !== "" && discount >= 0 && discount <= MAX_DISCOUNT;
-    this.number.setAttribute("aria-invalid", !isValid);
+    this.number.setAttribute("aria-invalid", String(!isValid));
     if (isValid) onInput(discount, isFinal);
   }
 

@@ -51,6 +51,7 @@ export class PlaygroundMap extends StateMap {
       "aria-label",
       "Grid. Arrow keys move the cursor; w or * paints a wall, space floor, g a goal, 1 to 9 a reward, x a trap; Enter selects a cell, Escape clears the selection.",
     );
+    this.setSize();
     this.cursorLayer = createSvgElement("g", { class: "cursor" });
     this.svg.append(this.cursorLayer);
     this.cursorCell = data.mdp.cells[0] ?? 0;
@@ -68,9 +69,13 @@ export class PlaygroundMap extends StateMap {
     this.hasNumbers = Math.max(width, height) <= 24;
     this.texts = null;
     this.lastPaint = null;
+    // States of the previous grid.
+    this.select(null, null);
+    this.drawPaths([], [], []);
     this.layers.numbers.replaceChildren();
     this.hover(null);
     if (isResized) {
+      this.setSize();
       this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       this.frame.style.aspectRatio = `${width} / ${height}`;
       this.frame.style.setProperty("--ratio", String(width / height));
@@ -81,6 +86,12 @@ export class PlaygroundMap extends StateMap {
     }
     this.drawMarks();
     this.drawCursor();
+  }
+
+  // For the lines between the cells.
+  setSize() {
+    this.frame.style.setProperty("--columns", String(this.data.grid.columns));
+    this.frame.style.setProperty("--rows", String(this.data.grid.rows));
   }
 
   // Show the arrows of a policy (n,), or null.

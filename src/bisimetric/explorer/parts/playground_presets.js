@@ -55,7 +55,7 @@ export const PRESETS = {
     kind: "bisimulation",
     discount: 0.9,
     states: ["1,1", "5,1"],
-    note: "The 31 states of the paper. Corresponding cells of the two rooms are close, not equal: only one room has its door below. Wall up the door, and they are at distance 0.",
+    note: "The 31 states of the paper. The two rooms are copies, but one has its door below and the other above. Paint a wall over the door: corresponding cells are then at distance 0.",
   },
   pessimism: {
     name: "pessimism",

@@ -26,12 +26,17 @@ export class ProofPanel {
    * @param {(grid: import("./playground_grid.js").Grid) => void} onGrid a grid was typed or opened
    */
   constructor(host, announce, onGrid) {
-    Object.assign(this, { announce, onGrid });
+    this.announce = announce;
+    this.onGrid = onGrid;
+    /** @type {import("./playground_grid.js").Grid | null} */
+    this.grid = null;
+    /** @type {ArrayLike<number> | null} */
+    this.policy = null;
     this.command = createElement("code", { id: "command" });
     this.copy = createButton("copy", () => this.copyCommand(), { class: "copy-command" });
     const download = (name, getText) =>
       createButton(`⤓ ${name}`, () => saveText(name, getText()), { "data-file": name });
-    this.policyButton = download("policy.txt", () => `${[...this.policy].join("\n")}\n`);
+    this.policyButton = download("policy.txt", () => `${Array.from(this.policy).join("\n")}\n`);
     this.text = createElement("textarea", {
       id: "grid-text",
       rows: 9,
@@ -112,7 +117,8 @@ export class ProofPanel {
    * @param {ArrayLike<number> | null} policy of d^pi, if no arrows of the grid define it
    */
   show(model, first, policy) {
-    Object.assign(this, { grid: model.grid, policy });
+    this.grid = model.grid;
+    this.policy = policy;
     this.command.textContent = formatCommand(model, first);
     this.policyButton.hidden = policy === null;
     if (document.activeElement !== this.text) this.text.value = formatGrid(model.grid);

@@ -16,7 +16,8 @@ export class SolutionQueue {
    * @param {(problem: Problem, solution: Solution, facts: { milliseconds: number, worker: boolean }) => void} show
    */
   constructor(workerSource, show) {
-    Object.assign(this, { workerSource, show });
+    this.workerSource = workerSource;
+    this.show = show;
     /** @type {Problem | null} */
     this.running = null;
     /** @type {Problem | null} */
