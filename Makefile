@@ -24,8 +24,8 @@ test-minimum: .venv-minimum/.installed ## the tests of `make test` with the olde
 	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser --ignore=tools/docs \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
-test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, and losses and agents of PyTorch, in .venv-sb3
-	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py
+test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, PyTorch and gymnax, and losses of PyTorch, in .venv-sb3
+	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py tests/losses/test_agents.py
 
 test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is installed if possible
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
@@ -105,7 +105,8 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 # On Linux, PyTorch installs gigabytes of GPU libraries unless pip finds a CPU build, "2.13.0+cpu",
-# which satisfies the requirement and has precedence.
+# which satisfies the requirement and has precedence. gymnax is here and not in the extra `test`: it
+# excludes the newest Gymnasium, and needs Flax; it imports six without requiring it.
 .venv-sb3/.installed: pyproject.toml atari/pyproject.toml atari/tests/sb3.txt
 	$(PYTHON) -m venv .venv-sb3
 	.venv-sb3/bin/python -m pip install --quiet --requirement atari/tests/sb3.txt --editable . --editable atari

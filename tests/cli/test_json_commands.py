@@ -167,6 +167,18 @@ def check_view(found: Found) -> None:
     assert found["size"]["bytes"] == Path("page.html").stat().st_size
 
 
+def check_abstraction(found: Found) -> None:
+    mdp = load_mdp()
+    sizes = {
+        "bisimulation": relation.bisimulation(mdp),
+        "q-pi": relation.q_pi_irrelevance(mdp),
+        "q-star": relation.q_star_irrelevance(mdp),
+        "a-star": relation.a_star_irrelevance(mdp),
+        "pi-star": relation.pi_star_irrelevance(mdp),
+    }
+    assert found["classes"] == {name: int(labels.max()) + 1 for name, labels in sizes.items()}
+
+
 def check_distinguish(found: Found) -> None:
     mdp = load_mdp()
     for entry, pair in zip(found["pairs"], [("1,5", "5,5"), ("1,1", "1,2")], strict=True):
@@ -230,6 +242,7 @@ CASES = {
     ),
     "relation lax": Case(GIVEN, "classes labels", same_labels(relation.lax)),
     "relation robust": Case(GIVEN, "classes labels", same_labels(relation.robust)),
+    "relation abstraction": Case(GIVEN, "classes.q-star", check_abstraction),
     "relation distinguish": Case(
         (*GIVEN, "--pairs", "1,5", "5,5", "--pairs", "1,1", "1,2"), "", check_distinguish
     ),

@@ -71,6 +71,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("relation", "on-policy"): relation.on_policy,
     ("relation", "lax"): relation.lax,
     ("relation", "robust"): relation.robust,
+    ("relation", "abstraction"): relation.abstraction,
     ("relation", "distinguish"): relation.distinguish,
     ("sharded", "bisimulation"): sharded.bisimulation,
     ("sharded", "on-policy"): sharded.on_policy,
