@@ -1,6 +1,8 @@
 // The colours of classes.
 import { NUM_COMMON_COLOURS, PALETTE } from "./scales.js";
 
+export const SINGLETON_COLOUR = "#f0f2f5";
+
 // The colour of each class of several states, as `views/class_colours.py` assigns them: one that the
 // fewest neighbouring classes have, if possible of the common ones, then the fewest classes.
 // `sizes` is a Map of the number of states per class; `isKnown(label)` is false of no class.

@@ -1,14 +1,13 @@
 // Aggregated states: a slider for the threshold, and the regret of the aggregated MDP.
 import * as Plot from "./charts.js";
 import { describeChart, formatCode, createElement } from "./elements.js";
-import { assignClassColours } from "./class_colours.js";
+import { SINGLETON_COLOUR, assignClassColours } from "./class_colours.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, decodeUint16, formatCount } from "./numbers.js";
 import { PALETTE, createMarkEntries, createSwatch } from "./scales.js";
 import { createTerm } from "./tooltips.js";
 
 const UNKNOWN_CLASS = 65_535;
-const SINGLETON_COLOUR = "#f0f2f5";
 const REGRETS = { bound: ["#b87700", "circle"], realised: ["#2a8fd8", "square"] };
 
 export class ClassesView {

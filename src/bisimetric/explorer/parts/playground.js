@@ -6,7 +6,7 @@ import { createNumberFormat, formatNumber, pluralise } from "./numbers.js";
 import { PALETTE, createDistanceScale, createScaleBar, createSwatch } from "./scales.js";
 import { Selection } from "./selection.js";
 import { Tooltip, createTerm } from "./tooltips.js";
-import { assignClassColours } from "./class_colours.js";
+import { SINGLETON_COLOUR, assignClassColours } from "./class_colours.js";
 import { computeMerges, labelClasses, listThresholds } from "./playground_classes.js";
 import { KINDS, MAX_DISCOUNT, SELECT, readBrushKey } from "./playground_controls.js";
 import { createDistance } from "./playground_distance.js";
@@ -31,20 +31,19 @@ import { ProofPanel } from "./playground_proof.js";
 import { MAX_STATES, SolutionQueue } from "./playground_solutions.js";
 import { solve } from "./playground_solver.js";
 
-const SINGLETON_COLOUR = "#f0f2f5";
 const PENDING_COLOUR = "#c9ced6";
 
 /** @import { Kind } from "./playground_solver.js" */
 
-const data = readData();
-const announcement = createElement("div", {
+const pageData = readData();
+const liveRegion = createElement("div", {
   class: "visually-hidden",
   role: "status",
   id: "announcement",
 });
-const announce = (text) => (announcement.textContent = text);
+const announce = (text) => (liveRegion.textContent = text);
 const tooltip = new Tooltip(document.body);
-document.body.append(announcement);
+document.body.append(liveRegion);
 
 // What is shown: `grid`, `kind`, `discount`, `view` ("distances" or "classes") and `threshold`.
 /** @type {{ grid: import("./playground_grid.js").Grid, kind: Kind, discount: number, view: string, threshold: number, preset: import("./playground_presets.js").Preset | null }} */
@@ -55,17 +54,17 @@ let mapData = buildMapData(model.grid, mdp);
 let d = null; // the distance of this grid, or null while it is computed
 let merges = null;
 let coloursByCell = new Map();
-const selection = new Selection(0);
+const pair = new Selection(0);
 const history = new History(takeSnapshot());
 
 function readModel() {
-  const preset = PRESETS[data.preset] ?? PRESETS["two-rooms"];
+  const preset = PRESETS[pageData.preset] ?? PRESETS["two-rooms"];
   const kinds = /** @type {Kind[]} */ (Object.keys(KINDS));
   const kind = kinds.find((each) => KINDS[each].link === readField("distance"));
   const discount = Number(readField("discount") ?? "x");
   const grid = decodeGrid(readField("grid") ?? "");
-  const isDefault = grid === null && data.grid === null;
-  const initial = grid ?? parseGrid(data.grid ?? preset.text);
+  const isDefault = grid === null && pageData.grid === null;
+  const initial = grid ?? parseGrid(pageData.grid ?? preset.text);
   return {
     grid: initial,
     kind: kind ?? (hasArrows(initial) ? "on_policy" : preset.kind),
@@ -99,22 +98,22 @@ const layout = createLayout(
       change({ grid: policy === "painted" ? paintPolicy() : removeArrows(model.grid) }),
     setView(view) {
       model.view = view;
-      paint();
+      paintModel();
     },
     setThreshold(index) {
       model.threshold = listThresholds(merges)[index];
-      paint();
+      paintModel();
     },
     setPreset: applyPreset,
     undo: () => restore(history.undo()),
     redo: () => restore(history.redo()),
   },
   announce,
-  data.generator,
+  pageData.generator,
 );
 map = new PlaygroundMap(layout.mapHolder, mapData, {
-  select: (state) => selection.select(state),
-  clear: () => selection.clear(),
+  select: (state) => pair.select(state),
+  clear: () => pair.clear(),
   hover(state, x, y) {
     if (state === null) return tooltip.hide();
     tooltip.show(
@@ -133,13 +132,13 @@ map = new PlaygroundMap(layout.mapHolder, mapData, {
     const brush = readBrushKey(key);
     if (brush === null) return false;
     if (ARROWS.includes(brush) && !hasArrows(model.grid)) return false;
-    update({ grid: completeArrows(paintCells(model.grid, [cell], brush)) });
+    updateModel({ grid: completeArrows(paintCells(model.grid, [cell], brush)) });
     commit();
     announce(`${describePlace(cell)}. ${describeSolution()}`);
     return true;
   },
 });
-const explanationPanel = new ExplanationPanel(layout.panel, mapData, selection, {
+const pairPanel = new ExplanationPanel(layout.panel, mapData, pair, {
   chart: null,
   announce,
   show: (explanation, step) => map.drawPaths(...listPathStates(explanation, step)),
@@ -147,7 +146,7 @@ const explanationPanel = new ExplanationPanel(layout.panel, mapData, selection, 
 const proofPanel = new ProofPanel(layout.proof, announce, (grid) =>
   change({ grid: completeArrows(grid) }),
 );
-const queue = new SolutionQueue(data.worker, showSolution);
+const queue = new SolutionQueue(pageData.worker, showSolution);
 
 const describePlace = (cell) => {
   const { columns, cells } = model.grid;
@@ -158,7 +157,7 @@ function describeState(state) {
   const character = model.grid.cells[mdp.cells[state]];
   const lines = [describeCell(character)];
   if (!d) return lines;
-  const { first } = selection;
+  const { first } = pair;
   lines.push(
     `${d.symbol} = ${formatNumber(d.at(first, state), 6)}${first === state ? ", the selected cell" : ""}`,
   );
@@ -170,7 +169,7 @@ function describeSolution() {
   if (!d) return `${pluralise(mdp.numStates, "state")}.`;
   const numClasses = Math.max(...d.labels) + 1;
   const text = `${pluralise(mdp.numStates, "state")}, ${pluralise(numClasses, "class", "classes")} at distance 0`;
-  const { first, second } = selection;
+  const { first, second } = pair;
   return second === null
     ? `${text}.`
     : `${text}; ${d.symbol} of the pair ${formatNumber(d.at(first, second), 6)}.`;
@@ -182,7 +181,7 @@ function paintStroke(cells, isStart) {
   const { brush } = layout.palette;
   if (isStart) strokeCharacter = model.grid.cells[cells[0]] === brush ? FLOOR : brush;
   const painted = paintCells(model.grid, cells, strokeCharacter);
-  update({ grid: completeArrows(painted) });
+  updateModel({ grid: completeArrows(painted) });
 }
 
 // The policy of a grid whose arrows are incomplete: the optimal one, where there is no arrow.
@@ -202,7 +201,7 @@ function computePolicy(grid) {
 
 // Change what is shown, and remember what was shown before.
 function change(changes, isFinal = true) {
-  update(changes);
+  updateModel(changes);
   if (isFinal) commit();
 }
 
@@ -213,7 +212,7 @@ function commit() {
 
 function restore(snapshot) {
   if (snapshot === null) return;
-  update(snapshot);
+  updateModel(snapshot);
   updateButtons();
   announce(`restored. ${describeSolution()}`);
 }
@@ -226,27 +225,27 @@ function updateButtons() {
 
 function applyPreset(preset) {
   model.preset = preset;
-  update({ grid: parseGrid(preset.text), kind: preset.kind, discount: preset.discount });
+  updateModel({ grid: parseGrid(preset.text), kind: preset.kind, discount: preset.discount });
   const [first, second] = preset.states.map(findState);
-  selection.selectPair(first, second);
+  pair.selectPair(first, second);
   commit();
   announce(`${preset.name}. ${preset.note}`);
 }
 
 // Apply changes of the model and solve it.
-function update(changes) {
+function updateModel(changes) {
   if (changes.grid && changes.grid !== model.grid && !("kind" in changes)) model.preset = null;
   Object.assign(model, changes);
-  const cells = [selection.first, selection.second].map((s) => (s === null ? null : mdp.cells[s]));
+  const cells = [pair.first, pair.second].map((s) => (s === null ? null : mdp.cells[s]));
   const oldColumns = mapData.grid.columns;
   if (model.grid !== mapData.grid) {
     mdp = buildMdp(model.grid);
     mapData = buildMapData(model.grid, mdp);
     map.setData(mapData);
-    explanationPanel.data = mapData;
+    pairPanel.data = mapData;
     const [first, second] = cells.map((cell) => moveState(cell, oldColumns));
-    Object.assign(selection, { first: first ?? findNearest(cells[0]), second });
-    if (second === null) selection.hasSecond = false;
+    Object.assign(pair, { first: first ?? findNearestState(cells[0]), second });
+    if (second === null) pair.hasSecond = false;
   }
   solveModel();
 }
@@ -259,7 +258,7 @@ function moveState(cell, oldColumns) {
 }
 
 // The state nearest to a cell that became a wall.
-function findNearest(cell) {
+function findNearestState(cell) {
   const { columns } = model.grid;
   const measure = (other) =>
     Math.abs(Math.floor(other / columns) - Math.floor(cell / columns)) +
@@ -275,10 +274,10 @@ function solveModel() {
   const { kind, discount } = model;
   d = null;
   merges = null;
-  if (mdp.numStates === 0 || mdp.numStates > MAX_STATES) return paint();
+  if (mdp.numStates === 0 || mdp.numStates > MAX_STATES) return paintModel();
   const { numStates, next, R } = mdp;
   const policy = kind === "on_policy" ? mdp.policy : null;
-  if (!queue.solve({ kind, numStates, next, R, discount, policy })) paint();
+  if (!queue.solve({ kind, numStates, next, R, discount, policy })) paintModel();
 }
 
 function showSolution(problem, solution, timing) {
@@ -286,23 +285,23 @@ function showSolution(problem, solution, timing) {
   if (problem.next !== mdp.next) return;
   d = createDistance(problem, solution);
   api.lastSolution = { ...timing, iterations: solution.iterations };
-  paint();
+  paintModel();
 }
 
-function paint() {
+function paintModel() {
   paintControls();
   if (d && mdp.numStates) {
     if (model.view === "classes") paintClasses();
     else paintDistances();
     map.setArrows(model.kind === "on_policy" ? d.policy : mdp.policy);
-    map.select(selection.first, selection.second);
-    explanationPanel.paint(d);
+    map.select(pair.first, pair.second);
+    pairPanel.paint(d);
   } else paintPending();
   writeFields({
     grid: encodeGrid(model.grid),
     distance: KINDS[model.kind].link,
     discount: model.discount,
-    states: [selection.first, selection.second].filter((s) => s !== null).join(),
+    states: [pair.first, pair.second].filter((s) => s !== null).join(),
     view: model.view === "classes" ? "classes" : null,
     threshold: model.view === "classes" ? model.threshold : null,
   });
@@ -333,7 +332,7 @@ function paintControls() {
   ];
   layout.facts.replaceChildren(...parts.map((part) => createElement("span", {}, part)));
   const policy = kind === "on_policy" && !hasArrows(grid) && d ? d.policy : null;
-  proofPanel.show(model, mdp.names[selection.first], policy);
+  proofPanel.show(model, mdp.names[pair.first], policy);
 }
 
 function rememberColours(colours) {
@@ -348,7 +347,7 @@ function paintPending() {
   );
   map.setArrows(mdp.policy);
   map.drawPaths([], [], []);
-  map.select(mdp.numStates ? selection.first : null, selection.second);
+  map.select(mdp.numStates ? pair.first : null, pair.second);
   map.paint(
     colours,
     colours.map(() => ""),
@@ -362,8 +361,8 @@ function paintPending() {
 }
 
 function paintDistances() {
-  const row = d.matrix.row(selection.first);
-  const scale = createDistanceScale(row, data.colours, 0);
+  const row = d.matrix.row(pair.first);
+  const scale = createDistanceScale(row, pageData.colours, 0);
   const formatDistance = createNumberFormat(d.matrix.largest);
   const colours = Array.from(row, scale.colour);
   rememberColours(colours);
@@ -371,7 +370,7 @@ function paintDistances() {
   layout.mapTitle.replaceChildren(
     createTerm(d.kindName, d.kindName),
     " from ",
-    createChip(mdp.names[selection.first], "first"),
+    createChip(mdp.names[pair.first], "first"),
   );
   layout.scale.replaceChildren(createScaleBar(scale, []));
 }
@@ -405,9 +404,9 @@ function paintClasses() {
   );
 }
 
-selection.listen(() => {
-  if (d) paint();
-  const state = selection.cursor;
+pair.listen(() => {
+  if (d) paintModel();
+  const state = pair.cursor;
   announce([mdp.names[state], ...describeState(state)].join(", "));
 });
 document.addEventListener("keydown", (event) => {
@@ -420,7 +419,7 @@ document.addEventListener("keydown", (event) => {
   restore(isRedo ? history.redo() : history.undo());
 });
 
-function restoreSelection() {
+function selectInitialStates() {
   const names = model.preset && readField("states") === null ? model.preset.states : null;
   const states = names
     ? names.map(findState)
@@ -429,7 +428,7 @@ function restoreSelection() {
       : [0];
   const [first, second = null] = states;
   if (states.some((s) => s === undefined || s >= mdp.numStates)) return;
-  Object.assign(selection, {
+  Object.assign(pair, {
     first,
     second,
     hasSource: second !== null,
@@ -440,10 +439,10 @@ function restoreSelection() {
 // For tests and the console.
 const api = {
   model,
-  selection,
+  selection: pair,
   history,
   map,
-  explanationPanel,
+  explanationPanel: pairPanel,
   lastSolution: null,
   change,
   get mdp() {
@@ -455,6 +454,6 @@ const api = {
 };
 window.bisimetric = api;
 map.setPainting(layout.palette.brush !== SELECT);
-restoreSelection();
+selectInitialStates();
 updateButtons();
 solveModel();

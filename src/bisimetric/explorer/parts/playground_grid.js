@@ -2,7 +2,7 @@
 
 export const [WALL, FLOOR, GOAL, TRAP, ARROWS] = ["*", " ", "g", "x", "^v<>"];
 export const ACTIONS = ["up", "down", "left", "right"];
-const MOVES = [
+export const MOVES = [
   [-1, 0],
   [1, 0],
   [0, -1],

@@ -2,11 +2,11 @@
 import { createSvgElement } from "./elements.js";
 import { StateMap } from "./map.js";
 import { drawGoals, drawHoles } from "./overlays.js";
-import { ARROWS, GOAL, TRAP, WALL, listCellsBetween } from "./playground_grid.js";
+import { ARROWS, GOAL, MOVES, TRAP, WALL, listCellsBetween } from "./playground_grid.js";
 import { StateLayout } from "./state_layout.js";
 
 const GLYPHS = ["↑", "↓", "←", "→"];
-const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const ARROW_KEYS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"];
 
 /**
  * The data of a map, in the form that the explorer's pages have.
@@ -191,8 +191,8 @@ export class PlaygroundMap extends StateMap {
   onKeyDown(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { grid, mdp } = this.data;
-    if (event.key in MOVES) {
-      const [down, right] = MOVES[event.key];
+    if (ARROW_KEYS.includes(event.key)) {
+      const [down, right] = MOVES[ARROW_KEYS.indexOf(event.key)];
       const row = Math.floor(this.cursorCell / grid.columns) + down;
       const column = (this.cursorCell % grid.columns) + right;
       const isInside = row >= 0 && row < grid.rows && column >= 0 && column < grid.columns;
