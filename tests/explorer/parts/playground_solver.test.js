@@ -1,7 +1,11 @@
 // The solver of the playground against value iteration, on random grids.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { buildMdp, parseGrid } from "../../../src/bisimetric/explorer/parts/playground_grid.js";
+import {
+  buildMdp,
+  paintCells,
+  parseGrid,
+} from "../../../src/bisimetric/explorer/parts/playground_grid.js";
 import { solve } from "../../../src/bisimetric/explorer/parts/playground_solver.js";
 
 const TOLERANCE = 1e-9;
@@ -97,3 +101,20 @@ test("one state is at distance 0 from itself", () => {
   for (const kind of ["bisimulation", "on_policy", "lax"])
     assert.deepEqual([...solve({ ...mdp, kind, discount: 0.9, policy: null }).distances], [0]);
 });
+
+for (const kind of ["bisimulation", "lax"])
+  test(`strategies of the grid before a stroke lead to the same ${kind} distances`, () => {
+    let mdp = buildMdp(parseGrid(ROOMS));
+    let solution = solve({ ...mdp, kind, discount: 0.9, policy: null });
+    for (const cell of [9, 12, 31, 12]) {
+      const painted = buildMdp(paintCells(parseGrid(ROOMS), [cell], "*"));
+      const problem = { ...painted, kind, discount: 0.9, policy: null };
+      const states = Int32Array.from(painted.cells, (place) => mdp.states[place]);
+      const { strategies, labels } = solution;
+      const warm = solve({ ...problem, start: { strategies, labels, states } });
+      const { distances } = solve(problem);
+      warm.distances.forEach((x, i) => assert.ok(Math.abs(x - distances[i]) <= TOLERANCE));
+      assert.deepEqual(warm.labels, solve(problem).labels);
+      [mdp, solution] = [painted, warm];
+    }
+  });

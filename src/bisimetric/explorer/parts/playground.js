@@ -277,13 +277,32 @@ function solveModel() {
   if (mdp.numStates === 0 || mdp.numStates > MAX_STATES) return paintModel();
   const { numStates, next, R } = mdp;
   const policy = kind === "on_policy" ? mdp.policy : null;
-  if (!queue.solve({ kind, numStates, next, R, discount, policy })) paintModel();
+  const start = createStart();
+  if (!queue.solve({ kind, numStates, next, R, discount, policy, start })) paintModel();
+}
+
+// The last solution: its strategies are nearly optimal after a stroke.
+let lastStart = null;
+
+function createStart() {
+  const { kind, grid } = model;
+  if (lastStart?.kind !== kind || lastStart.columns !== grid.columns) return null;
+  const states = Int32Array.from(mdp.cells, (cell) => lastStart.states[cell] ?? -1);
+  return { strategies: lastStart.strategies, labels: lastStart.labels, states };
 }
 
 function showSolution(problem, solution, timing) {
   // The grid may have changed while the Worker was busy.
   if (problem.next !== mdp.next) return;
   d = createDistance(problem, solution);
+  const { strategies, labels } = solution;
+  lastStart = {
+    kind: problem.kind,
+    columns: model.grid.columns,
+    states: mdp.states,
+    strategies,
+    labels,
+  };
   api.lastSolution = { ...timing, iterations: solution.iterations };
   paintModel();
 }

@@ -1,10 +1,21 @@
 // Distances of deterministic MDPs by policy iteration on unordered pairs of states. It has no access
 // to the page: it runs in a Worker too, and in Node's tests.
-
-const NUM_ACTIONS = 4;
-// Only a gain above this fraction of the diameter bound changes a strategy; less is rounding.
-const MIN_RELATIVE_GAIN = 1e-14;
-const MAX_ITERATIONS = 1000;
+import { pairIndex } from "./numbers.js";
+import {
+  MAX_ITERATIONS,
+  NUM_ACTIONS,
+  computeMinGain,
+  computeOptimalPolicy,
+  evaluateChain,
+  evaluatePolicy,
+} from "./playground_chains.js";
+import {
+  NO_STRATEGY,
+  buildQuotient,
+  expand,
+  refineClasses,
+  transferStrategies,
+} from "./playground_quotient.js";
 
 /**
  * @typedef {"bisimulation" | "on_policy" | "lax"} Kind
@@ -15,21 +26,20 @@ const MAX_ITERATIONS = 1000;
  * @property {Float64Array} R (states, 4), the reward per state and action
  * @property {number} discount
  * @property {Int32Array | null} policy an action per state, for d^pi; null is an optimal one
+ * @property {Start | null} [start] a solution of a similar problem, whose strategies are tried first
+ * @typedef {object} Start
+ * @property {Uint8Array} strategies
+ * @property {Int32Array} labels
+ * @property {Int32Array} states the state of that problem for each one of this, or -1
  * @typedef {object} Solution
  * @property {Float64Array} distances entries [s, t] with t <= s, row by row
  * @property {Int32Array} labels the class of each state: states of one class are at distance 0
  * @property {number} residual the largest change by one more Bellman update
  * @property {number} iterations
+ * @property {Uint8Array} strategies per pair of classes, for `Start`
  * @property {Int32Array} policy the given policy, or an optimal one
  * @property {Float64Array} V the values of that policy
  */
-
-/**
- * The index of a pair in the lower triangle, the diagonal included.
- * @param {number} s
- * @param {number} t
- */
-const indexPair = (s, t) => (s > t ? (s * (s + 1)) / 2 + t : (t * (t + 1)) / 2 + s);
 
 /**
  * Compute a distance, its classes, the policy and its values.
@@ -41,158 +51,10 @@ export function solve(problem) {
   const V = evaluatePolicy(problem, policy);
   const labels = refineClasses(problem, policy);
   const solvers = { bisimulation: solveBisimulation, on_policy: solveOnPolicy, lax: solveLax };
-  const solution = solvers[problem.kind](...buildQuotient(problem, policy, labels));
+  const [quotient, actions] = buildQuotient(problem, policy, labels);
+  const strategies = transferStrategies(problem, labels, quotient.numStates);
+  const solution = solvers[problem.kind](quotient, actions, strategies);
   return { ...solution, distances: expand(solution.distances, labels), labels, policy, V };
-}
-
-/**
- * The classes of states at distance 0, by partition refinement: states of one class have the same
- * rewards and classes of successors, action by action, under the policy, or (lax) as sets.
- * @param {Problem} problem
- * @param {Int32Array} policy
- * @returns {Int32Array} numbered by first appearance
- */
-function refineClasses({ kind, numStates, next, R }, policy) {
-  let labels = new Int32Array(numStates);
-  for (let numClasses = numStates ? 1 : 0; ;) {
-    const found = new Map();
-    const refined = labels.map((label, s) => {
-      const rows = kind === "on_policy" ? [policy[s]] : [0, 1, 2, 3];
-      let parts = rows.map((a) => `${R[NUM_ACTIONS * s + a]}:${labels[next[NUM_ACTIONS * s + a]]}`);
-      if (kind === "lax") parts = [...new Set(parts)].sort();
-      const key = `${label} ${parts.join(" ")}`;
-      if (!found.has(key)) found.set(key, found.size);
-      return found.get(key);
-    });
-    if (found.size === numClasses) return refined;
-    [labels, numClasses] = [refined, found.size];
-  }
-}
-
-/**
- * The MDP of the classes, in which no two states are at distance 0, and its policy.
- * @param {Problem} problem
- * @param {Int32Array} policy
- * @param {Int32Array} labels
- * @returns {[Problem, Int32Array]}
- */
-function buildQuotient(problem, policy, labels) {
-  const representatives = [];
-  labels.forEach((label, s) => (representatives[label] ??= s));
-  const rows = representatives.flatMap((s) => [0, 1, 2, 3].map((a) => NUM_ACTIONS * s + a));
-  const quotient = {
-    ...problem,
-    numStates: representatives.length,
-    next: Int32Array.from(rows, (row) => labels[problem.next[row]]),
-    R: Float64Array.from(rows, (row) => problem.R[row]),
-  };
-  return [quotient, Int32Array.from(representatives, (s) => policy[s])];
-}
-
-/**
- * @param {Float64Array} distances between classes
- * @param {Int32Array} labels
- * @returns {Float64Array} distances between states
- */
-function expand(distances, labels) {
-  const found = new Float64Array((labels.length * (labels.length + 1)) / 2);
-  for (let s = 0, pair = 0; s < labels.length; s++)
-    for (let t = 0; t <= s; t++, pair++) found[pair] = distances[indexPair(labels[s], labels[t])];
-  return found;
-}
-
-/**
- * Evaluate the chain x -> next[x]: value(x) = cost(x) + discount * value(next(x)), exactly up to
- * rounding. Nodes with next[x] < 0 are worth 0. Cycles are summed as geometric series.
- * @param {Int32Array} next
- * @param {Float64Array} cost
- * @param {number} discount
- * @param {Float64Array} values the output
- */
-function evaluateChain(next, cost, discount, values) {
-  const [numNodes, UNSEEN, ACTIVE, DONE] = [next.length, 0, 1, 2];
-  const marks = new Uint8Array(numNodes);
-  const path = new Int32Array(numNodes);
-  for (let start = 0; start < numNodes; start++) {
-    let [length, at] = [0, start];
-    while (marks[at] === UNSEEN && next[at] >= 0) {
-      marks[at] = ACTIVE;
-      path[length++] = at;
-      at = next[at];
-    }
-    if (marks[at] === ACTIVE) {
-      // A cycle that ends the path: sum it once, from each of its nodes backwards.
-      let [sum, weight, node] = [0, 1, at];
-      do {
-        sum += weight * cost[node];
-        weight *= discount;
-        node = next[node];
-      } while (node !== at);
-      values[at] = sum / (1 - weight);
-      marks[at] = DONE;
-    } else if (marks[at] === UNSEEN) {
-      values[at] = 0;
-      marks[at] = DONE;
-    }
-    for (let i = length - 1; i >= 0; i--) {
-      const node = path[i];
-      if (marks[node] === DONE) continue;
-      values[node] = cost[node] + discount * values[next[node]];
-      marks[node] = DONE;
-    }
-  }
-}
-
-/**
- * Howard's policy iteration for the optimal policy, from the actions of largest reward.
- * @param {Problem} problem
- * @returns {Int32Array}
- */
-function computeOptimalPolicy({ numStates, next, R, discount }) {
-  const policy = new Int32Array(numStates);
-  const minGain = computeMinGain(R, discount);
-  for (let s = 0; s < numStates; s++)
-    for (let a = 1; a < NUM_ACTIONS; a++)
-      if (R[NUM_ACTIONS * s + a] > R[NUM_ACTIONS * s + policy[s]]) policy[s] = a;
-  for (let iteration = 0; iteration < MAX_ITERATIONS; iteration++) {
-    const V = evaluatePolicy({ numStates, next, R, discount }, policy);
-    let isStable = true;
-    const evaluate = (row) => R[row] + discount * V[next[row]];
-    for (let s = 0; s < numStates; s++) {
-      let [best, largest] = [policy[s], evaluate(NUM_ACTIONS * s + policy[s]) + minGain];
-      for (let a = 0; a < NUM_ACTIONS; a++) {
-        const value = evaluate(NUM_ACTIONS * s + a);
-        if (value > largest) [best, largest] = [a, value];
-      }
-      if (best !== policy[s]) [policy[s], isStable] = [best, false];
-    }
-    if (isStable) break;
-  }
-  return policy;
-}
-
-/**
- * @param {Pick<Problem, "numStates" | "next" | "R" | "discount">} problem
- * @param {Int32Array} policy
- * @returns {Float64Array} V
- */
-function evaluatePolicy({ numStates, next, R, discount }, policy) {
-  const V = new Float64Array(numStates);
-  const rows = Int32Array.from(policy, (action, s) => NUM_ACTIONS * s + action);
-  evaluateChain(
-    rows.map((row) => next[row]),
-    Float64Array.from(rows, (row) => R[row]),
-    discount,
-    V,
-  );
-  return V;
-}
-
-// Below the error of a sum, so that no strategy recurs.
-function computeMinGain(R, discount) {
-  let [low, high] = [0, 0];
-  for (const reward of R) [low, high] = [Math.min(low, reward), Math.max(high, reward)];
-  return MIN_RELATIVE_GAIN * ((high - low) / (1 - discount) + 1);
 }
 
 /**
@@ -206,7 +68,7 @@ function solveOnPolicy({ numStates, next, R, discount }, policy) {
   const rows = Int32Array.from(policy, (action, s) => NUM_ACTIONS * s + action);
   for (let s = 0, pair = 0; s < numStates; s++) {
     for (let t = 0; t < s; t++, pair++) {
-      chain[pair] = indexPair(next[rows[s]], next[rows[t]]);
+      chain[pair] = pairIndex(next[rows[s]], next[rows[t]]);
       cost[pair] = Math.abs(R[rows[s]] - R[rows[t]]);
     }
     chain[pair++] = -1;
@@ -220,7 +82,7 @@ function solveOnPolicy({ numStates, next, R, discount }, policy) {
         residual,
         Math.abs(cost[pair] + discount * distances[chain[pair]] - distances[pair]),
       );
-  return { distances, residual, iterations: 1 };
+  return { distances, residual, iterations: 1, strategies: new Uint8Array(0) };
 }
 
 /**
@@ -254,7 +116,7 @@ function createMarks({ numStates, next }) {
 }
 
 /**
- * Visit the marked pairs t < s in order, or in reverse order, and clear their marks.
+ * Visit the marked pairs t < s in order, or in reverse order, and clear their marks; mask 0: all.
  * @param {number} numStates
  * @param {Uint8Array} flags
  * @param {number} mask of the bits of the mark
@@ -267,7 +129,7 @@ function visitMarked(numStates, flags, mask, isReversed, visit) {
     const start = (s * (s + 1)) / 2;
     for (let j = 0; j < s; j++) {
       const t = isReversed ? s - 1 - j : j;
-      if (!(flags[start + t] & mask)) continue;
+      if (mask && !(flags[start + t] & mask)) continue;
       flags[start + t] &= ~mask;
       visit(s, t, start + t);
     }
@@ -294,8 +156,10 @@ function evaluateAndMark(numStates, distances, evaluate, markPredecessors, minGa
  * d~: the maximum over actions. In-place Bellman sweeps from below, each followed by the evaluation
  * of the actions that attain them.
  * @param {Problem} problem
+ * @param {Int32Array} _policy
+ * @param {Uint8Array} strategies to start from, changed in place
  */
-function solveBisimulation(problem) {
+function solveBisimulation(problem, _policy, strategies) {
   const { numStates, next, R, discount } = problem;
   const numPairs = (numStates * (numStates + 1)) / 2;
   const distances = new Float64Array(numPairs);
@@ -303,6 +167,13 @@ function solveBisimulation(problem) {
   const { flags, markPredecessors } = createMarks(problem);
   const minGain = computeMinGain(R, discount);
   let gain = 0;
+  /** @type {(s: number, t: number, pair: number, action: number) => void} */
+  const setAction = (s, t, pair, action) => {
+    const [one, two] = [NUM_ACTIONS * s + action, NUM_ACTIONS * t + action];
+    strategies[pair] = action;
+    chain[pair] = pairIndex(next[one], next[two]);
+    cost[pair] = Math.abs(R[one] - R[two]);
+  };
   const update = (/** @type {number} */ s, /** @type {number} */ t, /** @type {number} */ pair) => {
     const [first, second] = [NUM_ACTIONS * s, NUM_ACTIONS * t];
     let largest = distances[pair] + minGain;
@@ -321,10 +192,13 @@ function solveBisimulation(problem) {
     if (best < 0) return;
     gain = Math.max(gain, largest - distances[pair]);
     distances[pair] = largest;
-    chain[pair] = indexPair(next[first + best], next[second + best]);
-    cost[pair] = Math.abs(R[first + best] - R[second + best]);
+    setAction(s, t, pair, best);
     markPredecessors(s, t);
   };
+  visitMarked(numStates, flags, 0, false, (s, t, pair) => {
+    if (strategies[pair] !== NO_STRATEGY) setAction(s, t, pair, strategies[pair]);
+  });
+  evaluateChain(chain, cost, discount, distances);
   let iterations = 0;
   do {
     gain = 0;
@@ -333,7 +207,7 @@ function solveBisimulation(problem) {
     evaluateAndMark(numStates, distances, evaluate, markPredecessors, minGain);
     iterations++;
   } while (gain > 0 && iterations < MAX_ITERATIONS);
-  return { distances, residual: Math.max(gain, minGain), iterations };
+  return { distances, residual: Math.max(gain, minGain), iterations, strategies };
 }
 
 /**
@@ -341,15 +215,15 @@ function solveBisimulation(problem) {
  * with an action of the other state. Strategy iteration (Hoffman and Karp 1966): the best response to
  * the player by policy iteration, then better actions for the player by in-place Bellman sweeps.
  * @param {Problem} problem
+ * @param {Int32Array} _policy
+ * @param {Uint8Array} strategies to start from, changed in place
  */
-function solveLax(problem) {
+function solveLax(problem, _policy, strategies) {
   const { numStates, next, R, discount } = problem;
   const numPairs = (numStates * (numStates + 1)) / 2;
   const distances = new Float64Array(numPairs);
   const [chain, cost] = [new Int32Array(numPairs).fill(-1), new Float64Array(numPairs)];
   const { flags, markPredecessors } = createMarks(problem);
-  // The player's action per pair: 0 to 3 of the first state, 4 to 7 of the second.
-  const moves = new Uint8Array(numPairs);
   const minGain = computeMinGain(R, discount);
   const options = new Float64Array(NUM_ACTIONS * NUM_ACTIONS);
   let [gain, numChanged] = [0, 0];
@@ -359,15 +233,17 @@ function solveLax(problem) {
     const action = move % NUM_ACTIONS;
     const one = NUM_ACTIONS * s + (move < NUM_ACTIONS ? action : match);
     const two = NUM_ACTIONS * t + (move < NUM_ACTIONS ? match : action);
-    moves[pair] = move;
-    chain[pair] = indexPair(next[one], next[two]);
+    strategies[pair] = NUM_ACTIONS * move + match;
+    chain[pair] = pairIndex(next[one], next[two]);
     cost[pair] = Math.abs(R[one] - R[two]);
   };
 
   // Find a better match for the opponent, by more than rounding.
   /** @type {(s: number, t: number, pair: number) => void} */
   const improveMatch = (s, t, pair) => {
-    const move = moves[pair];
+    if (strategies[pair] === NO_STRATEGY) return; // its distance is 0, the lower bound to start from
+    // The player's action: 0 to 3 of the first state, 4 to 7 of the second.
+    const move = strategies[pair] >> 2;
     const fixed = NUM_ACTIONS * (move < NUM_ACTIONS ? s : t) + (move % NUM_ACTIONS);
     const free = NUM_ACTIONS * (move < NUM_ACTIONS ? t : s);
     const u = next[fixed];
@@ -385,8 +261,11 @@ function solveLax(problem) {
       }
     }
     if (best < 0) return;
+    distances[pair] = smallest;
     setStrategies(s, t, pair, move, best);
+    // Its own move may no longer be the best one.
     flags[pair] = 3;
+    markPredecessors(s, t);
     numChanged++;
   };
 
@@ -426,15 +305,24 @@ function solveLax(problem) {
 
   const evaluate = () => evaluateChain(chain, cost, discount, distances);
   let iterations = 0;
-  do {
-    gain = 0;
-    for (const isReversed of [false, true]) visitMarked(numStates, flags, 2, isReversed, update);
+  const respond = () => {
     do {
       numChanged = 0;
       evaluateAndMark(numStates, distances, evaluate, markPredecessors, minGain);
-      visitMarked(numStates, flags, 1, false, improveMatch);
+      for (const isReversed of [false, true])
+        visitMarked(numStates, flags, 1, isReversed, improveMatch);
       iterations++;
     } while (numChanged > 0 && iterations < MAX_ITERATIONS);
+  };
+  visitMarked(numStates, flags, 0, false, (s, t, pair) => {
+    const strategy = strategies[pair];
+    if (strategy !== NO_STRATEGY) setStrategies(s, t, pair, strategy >> 2, strategy & 3);
+  });
+  respond();
+  do {
+    gain = 0;
+    for (const isReversed of [false, true]) visitMarked(numStates, flags, 2, isReversed, update);
+    respond();
   } while (gain > 0 && iterations < MAX_ITERATIONS);
-  return { distances, residual: Math.max(gain, minGain), iterations };
+  return { distances, residual: Math.max(gain, minGain), iterations, strategies };
 }
