@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Position, expect
 
 from bisimetric import MDP, Distance, exact, explorer, planning, uses, worlds
 from bisimetric.worlds.builtin import MIRRORED_ROOMS, MIRRORED_ROOMS_POLICY
@@ -70,7 +70,7 @@ def assert_exact(page: Page, text: str, kind: str, discount: float) -> Distance:
     return d
 
 
-def cell_position(page: Page, row: int, column: int) -> dict[str, float]:
+def cell_position(page: Page, row: int, column: int) -> Position:
     """Where on the map a cell is."""
     box = page.locator("svg.states-map").bounding_box()
     assert box is not None
@@ -307,7 +307,9 @@ def test_a_worker_computes_large_grids(page: Page, kind: str) -> None:
     text = "\n".join("".join(row) for row in cells)
     d = assert_exact(page, text, kind, 0.9)
     assert 380 <= d.mdp.num_states <= 430
-    assert page.evaluate("bisimetric.lastSolution.worker") is (kind != "on_policy" or d.mdp.num_states > 400)
+    assert page.evaluate("bisimetric.lastSolution.worker") is (
+        kind != "on_policy" or d.mdp.num_states > 400
+    )
 
 
 def test_more_than_600_states_are_not_computed(page: Page) -> None:

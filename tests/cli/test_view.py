@@ -1,4 +1,4 @@
-"""`bisimetric explore`."""
+"""`bisimetric view` and `bisimetric playground`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TestPlayground:
     def test_a_page_is_saved_with_its_grid(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "grid.txt").write_text("\n* g*\n*5x*\n", encoding="utf-8")
         done = run("playground", "--grid", "grid.txt", "-o", "page.html")
-        assert (done.code, done.out) == (0, "saved      page.html\n"), done.err
+        assert (done.code, done.out) == (0, "size       0.1 MB\nsaved      page.html\n"), done.err
         text = Path("page.html").read_text(encoding="utf-8")
         assert '"grid":"* g*\\n*5x*"' in text
         assert "worker-src blob:" in text
@@ -108,9 +108,12 @@ class TestPlayground:
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         opened: list[str] = []
-        monkeypatch.setattr(
-            webbrowser, "open", lambda address: bool(opened.append(address)) or True
-        )
+
+        def browse(address: str) -> bool:
+            opened.append(address)
+            return True
+
+        monkeypatch.setattr(webbrowser, "open", browse)
         monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
         assert run("playground", "--no-open").code == 0
         assert opened == []

@@ -278,7 +278,9 @@ class TestGridText:
         assert mdp.R[:, LEFT].tolist() == [-1, 0.1, 0, -1, 0.9]
         assert mdp.R[:, RIGHT].tolist() == [0, -1, 0.9, 1, -1]
         assert mdp.next_state[:, RIGHT].tolist() == [1, 2, 3, 4, 4]
-        assert worlds.grid("3>x").policy.tolist() == [DOWN, RIGHT, DOWN]
+        policy = worlds.grid("3>x").policy
+        assert policy is not None
+        assert policy.tolist() == [DOWN, RIGHT, DOWN]
 
     def test_empty_lines_around_and_carriage_returns(self) -> None:
         plain = worlds.grid("***\n* *\n***")

@@ -238,7 +238,7 @@ def playground(
     page = explorer.render_playground(text)
     target = output if output is not None else _create_temporary_path(Path("playground"))
     explorer.save_page(page, target)
-    report.emit(report.describe_saved([target]))
+    report.emit([_describe_size(page)], report.describe_saved([target]))
     if output is None and not no_open:
         _open_page(target)
 
@@ -289,5 +289,11 @@ def _describe_page(page: Page) -> Iterator[Fact]:
     value = {"total": page.num_states, "shown": page.num_shown}
     yield Fact("states", f"{shown}{pluralise(page.num_states, 'state')}", value)
     yield from (Fact("note", note) for note in page.notes)
-    size = len(page.html.encode())
-    yield Fact("size", f"{size / 1e6:.1f} MB", {"bytes": size})
+    yield _describe_size(page.html)
+
+
+def _describe_size(html: str) -> Fact:
+    from bisimetric.cli.report import Fact
+
+    size = len(html.encode())
+    return Fact("size", f"{size / 1e6:.1f} MB", {"bytes": size})
