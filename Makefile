@@ -33,7 +33,7 @@ test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is in
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
 	  then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; \
 	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/browser
 
 test-js: node_modules/.installed ## the explorer's scripts: eslint, prettier, type checks, tests, and that the bundles are up to date (needs Node 20)
 	npm run --silent lint

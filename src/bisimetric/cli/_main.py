@@ -64,6 +64,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("exact", "on-policy"): exact.on_policy,
     ("exact", "lax"): exact.lax,
     ("exact", "mico"): exact.mico,
+    ("exact", "confidence-bounds"): exact.confidence_bounds,
     ("exact", "recorded"): exact.recorded,
     ("exact", "reduced-mico"): exact.reduced_mico,
     ("exact", "undiscounted"): exact.undiscounted,

@@ -80,6 +80,13 @@ export class ClassesView {
     return this.page.distances[this.page.selection.distance];
   }
 
+  // The map to save.
+  listDrawings() {
+    const { numClasses } = this.d.aggregation.thresholds[Number(this.range.value)];
+    const title = `Aggregated states: ${pluralise(numClasses, "class", "classes")}`;
+    return [{ map: this.map, title, scale: null }];
+  }
+
   // The class of each state at a step of the slider.
   classes(step) {
     const { aggregation } = this.d;

@@ -52,6 +52,7 @@ export interface EncodedDistance {
   noValues?: string;
   transitions: EncodedTransitions | null;
   noTransitions?: string;
+  command?: { file: string; states: (string | null)[] } | null;
   aggregation?: Aggregation;
 }
 
@@ -122,10 +123,12 @@ export interface StatePlaces {
 export interface ColourScale {
   colour(x: number): string;
   low: number;
+  middle: number;
   high: number;
   shades: string[];
+  /** Whether distance 0 is white, outside of the shades. */
   zero: boolean;
-  log?: boolean;
+  note: string | null;
 }
 
 declare global {
