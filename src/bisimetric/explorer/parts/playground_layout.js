@@ -90,11 +90,12 @@ export function createLayout(actions, announce, generator) {
     layout.threshold,
     layout.classes,
   );
+  document.body.classList.add("playground");
   document.body.prepend(
     createHeader(layout, announce),
     createElement(
       "main",
-      { class: "playground" },
+      {},
       createElement(
         "div",
         { class: "controls card" },

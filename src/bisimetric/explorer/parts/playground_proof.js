@@ -1,7 +1,9 @@
 // What proves the numbers of the playground: the grid as a file, and the command.
+import { createCopyButton } from "./clipboard.js";
 import { createElement } from "./elements.js";
 import { createButton } from "./playground_controls.js";
 import { formatGrid, hasArrows, parseGrid } from "./playground_grid.js";
+import { saveFile } from "./save_menu.js";
 
 const COMMANDS = { bisimulation: "bisimulation", on_policy: "on-policy", lax: "lax" };
 
@@ -26,16 +28,27 @@ export class ProofPanel {
    * @param {(grid: import("./playground_grid.js").Grid) => void} onGrid a grid was typed or opened
    */
   constructor(host, announce, onGrid) {
-    this.announce = announce;
     this.onGrid = onGrid;
     /** @type {import("./playground_grid.js").Grid | null} */
     this.grid = null;
     /** @type {ArrayLike<number> | null} */
     this.policy = null;
     this.command = createElement("code", { id: "command" });
-    this.copy = createButton("copy", () => this.copyCommand(), { class: "copy-command" });
+    const copy = createCopyButton("copy", {
+      name: "copy-command",
+      getText: () => {
+        // Selected, for browsers that do not allow pages to copy.
+        window.getSelection().selectAllChildren(this.command);
+        return this.command.textContent;
+      },
+      announce,
+      what: "command",
+      failed: "selected",
+    });
     const download = (name, getText) =>
-      createButton(`⤓ ${name}`, () => saveText(name, getText()), { "data-file": name });
+      createButton(`⤓ ${name}`, () => saveFile(name, [getText()], "text/plain"), {
+        "data-file": name,
+      });
     this.policyButton = download("policy.txt", () => `${Array.from(this.policy).join("\n")}\n`);
     this.text = createElement("textarea", {
       id: "grid-text",
@@ -59,7 +72,7 @@ export class ProofPanel {
         createElement("strong", {}, "Computed in your browser, not proven."),
         " Save the grid, then run the command, which proves a bound on the error:",
       ),
-      createElement("div", { class: "command" }, this.command, this.copy),
+      createElement("div", { class: "command" }, this.command, copy),
       createElement(
         "p",
         { class: "files" },
@@ -80,19 +93,6 @@ export class ProofPanel {
         this.error,
       ),
     );
-  }
-
-  async copyCommand() {
-    let isCopied = true;
-    try {
-      await window.navigator.clipboard.writeText(this.command.textContent);
-    } catch {
-      isCopied = false;
-      window.getSelection()?.selectAllChildren(this.command);
-    }
-    this.announce(isCopied ? "command copied" : "the command is selected");
-    this.copy.textContent = isCopied ? "✓ copied" : "selected";
-    setTimeout(() => (this.copy.textContent = "copy"), 2000);
   }
 
   async openFile() {
@@ -123,10 +123,4 @@ export class ProofPanel {
     this.policyButton.hidden = policy === null;
     if (document.activeElement !== this.text) this.text.value = formatGrid(model.grid);
   }
-}
-
-function saveText(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
-  createElement("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
