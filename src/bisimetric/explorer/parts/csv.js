@@ -3,7 +3,7 @@
 const ROWS_PER_PART = 20_000;
 
 const quoteCell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-const formatRow = (cells) => `${cells.map((cell) => quoteCell(String(cell))).join(",")}\r\n`;
+const formatHead = (cells) => `${cells.map(quoteCell).join(",")}\r\n`;
 
 // One column per distance, and one more for those of which some are lower bounds.
 function listColumns(distances) {
@@ -13,30 +13,32 @@ function listColumns(distances) {
   ]);
 }
 
-function formatDistances(distances, s, t) {
-  return distances.flatMap((d) => {
+// The row of a pair; a table may have millions. Encoded multiples of a step have nine digits.
+function formatPair(cells, distances, s, t) {
+  let row = `${cells[s]},${cells[t]}`;
+  for (const d of distances) {
     const x = d.at(s, t);
     const digits = d.matrix.step ? Number(x.toPrecision(9)) : x;
-    return [d.has(s, t) ? digits : "", ...(d.isDetermined ? [d.isLowerBound(s, t)] : [])];
-  });
+    row += d.has(s, t) ? `,${digits}` : ",";
+    if (d.isDetermined) row += `,${d.isLowerBound(s, t)}`;
+  }
+  return `${row}\r\n`;
 }
 
 // The distances from a state to all states.
 export function formatRowTable(names, distances, first) {
-  const rows = names.map((name, t) => [
-    names[first],
-    name,
-    ...formatDistances(distances, first, t),
-  ]);
-  return [["from", "to", ...listColumns(distances)], ...rows].map(formatRow).join("");
+  const cells = names.map(quoteCell);
+  const rows = names.map((_, t) => formatPair(cells, distances, first, t));
+  return [formatHead(["from", "to", ...listColumns(distances)]), ...rows].join("");
 }
 
 // The distances of all pairs, in parts of a file.
 export function* listPairTables(names, distances) {
-  let rows = [formatRow(["first", "second", ...listColumns(distances)])];
+  const cells = names.map(quoteCell);
+  let rows = [formatHead(["first", "second", ...listColumns(distances)])];
   for (let s = 0; s < names.length; s++)
     for (let t = s + 1; t < names.length; t++) {
-      rows.push(formatRow([names[s], names[t], ...formatDistances(distances, s, t)]));
+      rows.push(formatPair(cells, distances, s, t));
       if (rows.length < ROWS_PER_PART) continue;
       yield rows.join("");
       rows = [];
