@@ -174,6 +174,10 @@ def check_asynchronous(found: Found) -> None:
     assert found["width"]["largest"] == bounds.max_width
 
 
+def check_playground(found: Found) -> None:
+    assert found["size"]["bytes"] == Path("page.html").stat().st_size
+
+
 def check_confidence_bounds(found: Found) -> None:
     data = Transitions.load("data.npz")
     bounds = exact.confidence_bounds(data, reward_range=(0, 1), discount=0.5)
@@ -323,6 +327,7 @@ CASES = {
     "explain": Case(("d.npz", "1,5", "5,5"), "distance total error value_gap", check_explain),
     "show": Case(("d.npz", "--from", "4,3", "--nearest", "2"), MATRIX, check_show),
     "view": Case(("d.npz", "-o", "page.html"), "states.total size.bytes", check_view),
+    "playground": Case(("-o", "page.html"), "size.bytes", check_playground),
     "reproduce algorithms": Case(
         ("--worlds", "policy", "--updates", "10", "--num-seeds", "2"), "", check_algorithms
     ),

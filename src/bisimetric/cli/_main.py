@@ -93,6 +93,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("explain",): show.explain,
     ("show",): show.show,
     ("view",): show.view,
+    ("playground",): show.playground,
     ("demo",): reproduce.demo,
     ("reproduce", "algorithms"): reproduce.algorithms,
     ("reproduce", "convergence"): reproduce.convergence,

@@ -163,8 +163,9 @@ rooms.txt: a grid, drawn as text:
     *     *
     *******
 
-* wall, space floor, g goal; ^ v < > in place of spaces are a policy. All lines equally long.
-States are cells, named row,column from 0,0; entering a goal pays 1, walking into a wall -1.
+* wall, space floor, g goal, 1 to 9 reward, x trap; ^ v < > in place of spaces are a policy. All
+lines equally long. States are cells, named row,column from 0,0; entering a goal pays 1, a reward
+its digit in tenths, a trap -1; walking into a wall pays -1.
 
 next: bisimetric exact bisimulation mirrored-rooms -o d.npz"""
 
