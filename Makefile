@@ -25,7 +25,7 @@ test-minimum: .venv-minimum/.installed ## the tests of `make test` with the olde
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
 test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, PyTorch and gymnax, and losses of PyTorch, in .venv-sb3
-	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py tests/losses/test_agents.py
+	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py tests/losses/test_agents.py tests/benchmarks/test_minatar_losses.py
 
 test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is installed if possible
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
@@ -33,7 +33,7 @@ test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is in
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
 	  then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; \
 	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/browser
 
 test-js: node_modules/.installed ## the explorer's scripts: eslint, prettier, type checks, tests, and that the bundles are up to date (needs Node 20)
 	npm run --silent lint

@@ -148,7 +148,9 @@ def read_bounds(
 ) -> DistanceBounds:
     """Read what `write_bounds` wrote; `factory` builds the bounds and validates them."""
     found = _read_arrays(path, path)
-    with _report_wrong_format(path, "file of distance bounds", "bisimetric exact confidence -o"):
+    with _report_wrong_format(
+        path, "file of distance bounds", "bisimetric exact confidence-bounds -o"
+    ):
         about = _parse_about(found, BOUNDS_FORMAT)
         return factory(
             _validate_values(found, "lower"),

@@ -3,6 +3,7 @@
 from bisimetric.exact import gaps, sharded
 from bisimetric.exact._asynchronous import asynchronous
 from bisimetric.exact._composition import composition_bounds
+from bisimetric.exact._confidence import confidence_bounds
 from bisimetric.exact._mico import mico
 from bisimetric.exact._perturbation import perturbation_bound
 from bisimetric.exact._potential import Potential, potential
@@ -19,6 +20,7 @@ __all__ = [
     "asynchronous",
     "bisimulation",
     "composition_bounds",
+    "confidence_bounds",
     "gaps",
     "lax",
     "mico",

@@ -57,7 +57,7 @@ def composition_bounds(
     >>> both
     DistanceBounds(bisimulation, 9 states, mean width 2, largest 4)
     >>> [round(bound, 6) for bound in both.bounds("0,0|0,1", "0,2|0,1")], round(d("0,0", "0,2"), 6)
-    ([2.5, 2.5], 2.5)
+    ([2.0, 2.0], 2.0)
     """
     for distance in (first, second):
         _validate(distance)

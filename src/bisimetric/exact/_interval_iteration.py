@@ -21,7 +21,7 @@ MIN_PARALLEL_PAIRS = 256
 def zero_slack(mdp: MDP) -> Slack:
     """Return the slack of rows that are known exactly."""
     zeros = np.zeros(mdp.R.shape)
-    return Slack(zeros, zeros, zeros)
+    return Slack(zeros, zeros, zeros, zeros)
 
 
 class IntervalIteration:
@@ -47,6 +47,7 @@ class IntervalIteration:
         diameter_bound: float | None = None,
         slack: Slack | None = None,
         chain: InducedChain | None = None,
+        pair_error: float = 0.0,
     ) -> None:
         """Start from the trivial bounds.
 
@@ -56,6 +57,7 @@ class IntervalIteration:
             diameter_bound: an upper bound on all distances; default: that of the MDP.
             slack: how far one update may be off; default: not at all.
             chain: the chain that `mdp` is, if it is that of a policy, for its rounding.
+            pair_error: a bound on other errors of an update, such as the rounding of estimates.
         """
         states = mdp.num_states
         diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
@@ -79,7 +81,8 @@ class IntervalIteration:
         self.upper = np.full((states, states), self.diameter)
         np.fill_diagonal(self.upper, 0.0)
         self.first, self.second = np.tril_indices(states, -1)
-        self._pair_error = 0.0 if chain is None else chain.pair_error(self.diameter)
+        chain_error = 0.0 if chain is None else chain.pair_error(self.diameter)
+        self._pair_error = (pair_error + chain_error) * (1 + 4 * UNIT)
 
     @property
     def num_pairs(self) -> int:

@@ -77,12 +77,16 @@ def render_page(d: Any, *, comparisons: Mapping[str, Any] | None = None, title: 
     return build_page({"": d, **(comparisons or {})}, title=title).html
 
 
-def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
+def build_page(
+    distances: Mapping[str, Any], *, title: str = "", files: Mapping[str, str] | None = None
+) -> Page:
     """Build the page of one or more distances and the notes about it.
 
     Args:
         distances: by name, as `render_page` takes them; the first one is shown first.
         title: of the page; default: the name of the MDP.
+        files: by name of a distance, the file that it was saved to, for the command that explains
+            a pair.
 
     Returns:
         The page, its number of states and its notes.
@@ -94,7 +98,7 @@ def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
     >>> build_page({"exact": exact.bisimulation(worlds.load("pessimism"))}).num_shown
     3
     """
-    sheets, notes = _build_sheets(distances, MAX_STATES)
+    sheets, notes = _build_sheets(distances, MAX_STATES, files or {})
     with show_progress(len(sheets), "aggregations") as progress:
         classes_by_distance = [
             aggregate_at_thresholds(sheet, progress, index) for index, sheet in enumerate(sheets)
@@ -125,7 +129,7 @@ def render_notebook(d: Any) -> str:
     >>> render_notebook(exact.bisimulation(worlds.load("pessimism"))).startswith("<iframe ")
     True
     """
-    sheets, notes = _build_sheets({"": d}, MAX_NOTEBOOK_STATES)
+    sheets, notes = _build_sheets({"": d}, MAX_NOTEBOOK_STATES, {})
     data = _build_data(sheets, notes, "")
     text = assemble_page(data["title"], "notebook", data, charts=False)
     inside = html.escape(text, quote=True)
@@ -136,7 +140,7 @@ def render_notebook(d: Any) -> str:
 
 
 def _build_sheets(
-    distances: Mapping[str, Any], max_states: int
+    distances: Mapping[str, Any], max_states: int, files: Mapping[str, str]
 ) -> tuple[list[PageDistance], list[str]]:
     """Build the distances of the states that are shown, and the notes about them."""
     limit = min(max_states, math.isqrt(MAX_ENTRIES // len(distances)))
@@ -159,7 +163,7 @@ def _build_sheets(
             ids = match_states(sheets[0], d, values, name)
             if name in [sheet.label for sheet in sheets]:
                 raise InputError(f"{CALLER}: two matrices are called {name}; give each a name.")
-        sheets.append(PageDistance(name, distance, values, ids))
+        sheets.append(PageDistance(name, distance, values, ids, files.get(label)))
         if len(sheets) > 1:
             notes += describe_differences(sheets[0], sheets[-1])
     return sheets, notes
@@ -177,6 +181,7 @@ def _build_data(sheets: list[PageDistance], notes: list[str], title: str) -> dic
         "title": title or default_title,
         "generator": f"bisimetric {__version__}",
         "names": [name if name.strip() else "(blank)" for name in names],
+        "ids": first.ids.tolist() if len(first.ids) < len(first.values) else None,
         "numStates": len(first.values),
         "discount": None if mdp is None else mdp.discount,
         "numActions": None if mdp is None else mdp.num_actions,

@@ -26,12 +26,41 @@ test("a scale starts at the smallest positive distance, or at 0 if all are equal
   );
 });
 
-test("a scale that few distances dominate is logarithmic", () => {
-  const numbers = [1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 100];
-  const scale = createDistanceScale(numbers, SHADES, 0);
-  assert.ok(scale.log);
+const FEW_FAR = [1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 100];
+
+test("a scale that few distances dominate is logarithmic, or by quantiles if they are close", () => {
+  const scale = createDistanceScale(FEW_FAR, SHADES, 0);
+  assert.match(scale.note, /logarithmic/);
+  assert.equal(scale.middle, 10);
   assert.equal(scale.colour(10), SHADES[2]);
-  assert.ok(!createDistanceScale([...numbers, 90], SHADES, 0).log);
+  assert.equal(createDistanceScale([...FEW_FAR, 90], SHADES, 0).note, null);
+  const close = [1, 1.1, 1.1, 1.2, 1.2, 1.2, 1.3, 1.3, 1.3, 4];
+  assert.match(createDistanceScale(close, SHADES, 0).note, /quantile/);
+  assert.equal(createDistanceScale(FEW_FAR.slice(3), SHADES, 0).note, null);
+});
+
+test("a norm can be chosen", () => {
+  assert.equal(createDistanceScale(FEW_FAR, SHADES, 0, "linear").colour(10), SHADES[0]);
+  assert.equal(createDistanceScale([1, 2, 3, 100], SHADES, 0, "log").colour(10), SHADES[2]);
+  // Where all distances are equal there is no other norm.
+  assert.equal(createDistanceScale([0, 2, 2], SHADES, 0, "log").note, null);
+});
+
+test("quantiles are ranks among the positive distances; equal distances have one colour", () => {
+  const { colour, low, middle, high } = createDistanceScale(
+    [0, 7, 1, 3, 3, 1e6],
+    SHADES,
+    0,
+    "quantile",
+  );
+  assert.deepEqual([0, 1, 3, 7, 1e6].map(colour), [
+    "#ffffff",
+    SHADES[0],
+    SHADES[1],
+    SHADES[3],
+    SHADES[4],
+  ]);
+  assert.deepEqual([low, middle, high], [1, 3, 1e6]);
 });
 
 test("differences are symmetric around 0", () => {

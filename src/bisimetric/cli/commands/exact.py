@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -15,13 +15,19 @@ from bisimetric.cli.options import (
     OutputArg,
     PairsArg,
     PolicyArg,
+    SeedArg,
     WorldOptions,
     load_world,
+    parse_optional_count,
+    resolve_data_policy,
     resolve_policy,
     validate_files,
 )
 from bisimetric.cli.output import print_query, write_result
 from bisimetric.errors import InputError
+
+if TYPE_CHECKING:
+    from bisimetric.transitions import Transitions
 
 SamplesArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none, exact)")]
 OptionalSeedArg = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: 0)")]
@@ -33,6 +39,15 @@ RewardRangeArg = Annotated[
     tuple[float, float] | None,
     arg(metavar="LOW HIGH", help_behavior_hint="(needed unless all episodes terminated)"),
 ]
+AllRewardsArg = Annotated[tuple[float, float], arg(metavar="LOW HIGH")]
+KindArg = Annotated[
+    Literal["bisimulation", "on-policy", "lax"], arg(metavar="{bisimulation,on-policy,lax}")
+]
+UpdatesArg = Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: no limit)")]
+BoundsTolArg = Annotated[
+    float | None, arg(metavar="T", help_behavior_hint="(default: 1e-6 without --updates)")
+]
+NumStatesArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: recorded ids)")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +178,57 @@ def lax(
     write_result(exact.lax(mdp, **accuracy.tolerance, dtype=accuracy.dtype), world, output, figures)
 
 
+def asynchronous(
+    world: WorldOptions,
+    kind: KindArg = "bisimulation",
+    policy: PolicyArg = None,
+    schedule: Literal["widest", "uniform", "round-robin"] = "widest",
+    updates: UpdatesArg = None,
+    tol: BoundsTolArg = None,
+    seed: SeedArg = 0,
+    pairs: PairsArg = (),
+    output: OutputArg = None,
+) -> None:
+    """Bounds on all distances by updates of some pairs at a time, proven whenever they stop.
+
+    Args:
+        kind: the distance to bound
+        policy: on-policy: `own` (the world's), `optimal`, or a .npy or .txt file of actions
+        schedule: which pairs to update: those with the widest bounds, random ones, or all in turn
+        updates: stop after this many updates of a pair; 2000000, 2_000_000, 2e6 or 2M
+        tol: stop when the middle of all bounds has an error of at most this
+        seed: seed of the random pairs
+        pairs: print the bounds of two states; may be repeated
+        output: save the bounds; DistanceBounds.load reads them
+
+    Examples:
+        bisimetric exact asynchronous mirrored-rooms --updates 10k --pairs 1,5 5,5
+        bisimetric exact asynchronous mirrored-rooms --kind lax --tol 1e-3 -o bounds.npz
+    """
+    mdp = load_world(world, output, pairs=pairs)
+    actions, name = resolve_policy(mdp, policy) if kind == "on-policy" else (None, "")
+    if policy is not None and actions is None:
+        raise InputError("--policy is for --kind on-policy; leave it out.")
+    from bisimetric import exact
+    from bisimetric.cli import report
+
+    bounds = exact.asynchronous(
+        mdp,
+        kind="on_policy" if kind == "on-policy" else kind,
+        policy=actions,
+        schedule="round_robin" if schedule == "round-robin" else schedule,
+        updates=parse_optional_count("--updates", updates),
+        tol=tol,
+        seed=seed,
+    )
+    bounds.metadata["world"] = world.world
+    if actions is not None:
+        bounds.metadata["policy"] = name
+    if output is not None:
+        bounds.save(output)
+    report.emit(report.describe_bounds(bounds, pairs), report.describe_saved([output]))
+
+
 def mico(
     world: WorldOptions,
     accuracy: AccuracyOptions,
@@ -215,15 +281,8 @@ def recorded(
     from bisimetric import exact
     from bisimetric.cli.data_report import describe_recorded
     from bisimetric.mdp import DEFAULT_DISCOUNT
-    from bisimetric.transitions import Transitions
-    from bisimetric.transitions.files import is_transitions_file
 
-    transitions = data.read(observations=True) if is_transitions_file(data.world) else None
-    if not isinstance(transitions, Transitions):
-        raise InputError(
-            f"{data.world} is no file of transitions; `bisimetric rollout` writes one, and "
-            "`bisimetric exact on-policy` computes d^pi of a world."
-        )
+    transitions = _read_transitions(data, "exact on-policy` computes d^pi of a world")
     distance = exact.recorded(
         transitions,
         discount=DEFAULT_DISCOUNT if data.discount is None else data.discount,
@@ -233,6 +292,69 @@ def recorded(
         dtype=dtype,
     )
     write_result(distance, data, output, figures, describe=describe_recorded)
+
+
+def confidence_bounds(
+    data: RecordingOptions,
+    reward_range: AllRewardsArg,
+    kind: KindArg = "bisimulation",
+    policy: PolicyArg = None,
+    confidence: float = 0.95,
+    sampling: Literal["adaptive", "fixed"] = "adaptive",
+    support: Literal["states", "observed"] = "states",
+    rewards: Literal["random", "deterministic"] = "random",
+    num_states: NumStatesArg = None,
+    pairs: PairsArg = (),
+    output: OutputArg = None,
+) -> None:
+    """Bounds on the distances of the environment that transitions were recorded in.
+
+    With probability --confidence over the data, the bounds of all pairs hold at once.
+
+    Args:
+        reward_range: range of all rewards of the environment; 0 is added if an episode terminated
+        kind: the distance to bound
+        policy: on-policy: a .npy or .txt file with one action per state, chosen without the data
+        confidence: probability that all bounds hold
+        sampling: fixed: the number of samples per state and action was chosen in advance
+        support: observed: only observed successors are possible, which data cannot show
+        rewards: deterministic: the reward of a state and action is a constant
+        num_states: number of states of the environment, if some were not recorded
+        pairs: print the bounds of two states; may be repeated
+        output: save the bounds; DistanceBounds.load reads them
+
+    Examples:
+        bisimetric exact confidence-bounds data.npz --reward-range 0 1 --discount 0.5 -o bounds.npz
+        bisimetric exact confidence-bounds data.npz --reward-range 0 1 --pairs 0 1 --confidence 0.9
+        bisimetric exact confidence-bounds data.npz --reward-range 0 1 --kind on-policy
+    """
+    validate_files(output, inputs=[data.world])
+    from bisimetric import exact
+    from bisimetric.cli import report
+    from bisimetric.cli.data_report import describe_confidence
+    from bisimetric.mdp import DEFAULT_DISCOUNT
+
+    transitions = _read_transitions(data, "exact bisimulation` computes d~ of a world")
+    actions, name = resolve_data_policy(policy)
+    bounds = exact.confidence_bounds(
+        transitions,
+        reward_range=reward_range,
+        kind="on_policy" if kind == "on-policy" else kind,
+        policy=actions,
+        confidence=confidence,
+        discount=DEFAULT_DISCOUNT if data.discount is None else data.discount,
+        sampling=sampling,
+        support=support,
+        rewards=rewards,
+        num_states=num_states,
+    )
+    if kind == "on-policy":
+        bounds.metadata["policy"] = name
+    bounds.metadata["world"] = data.world
+    facts = list(describe_confidence(bounds, pairs))
+    if output is not None:
+        bounds.save(output)
+    report.emit(facts, report.describe_saved([output]))
 
 
 def reduced_mico(
@@ -280,6 +402,20 @@ def undiscounted(
 
     distance = exact.undiscounted(mdp, tol=accuracy.tol, dtype=accuracy.dtype)
     write_result(distance, world, output, figures)
+
+
+def _read_transitions(data: RecordingOptions, alternative: str) -> Transitions:
+    """Read a file of transitions; `alternative` is what a command does for other sources."""
+    from bisimetric.transitions import Transitions
+    from bisimetric.transitions.files import is_transitions_file
+
+    transitions = data.read(observations=True) if is_transitions_file(data.world) else None
+    if not isinstance(transitions, Transitions):
+        raise InputError(
+            f"{data.world} is no file of transitions; `bisimetric rollout` writes one, and "
+            f"`bisimetric {alternative}."
+        )
+    return transitions
 
 
 def _validate_device(

@@ -22,12 +22,14 @@ class Slack(NamedTuple):
     """How far an update may be off for pairs of rows, each (S, A); infinite for unknown rows.
 
     The lower bound of the rows p and q decreases by row[p] + row[q]. The upper bound increases by
-    the least of row[p] + row[q], linear[p] + linear[q] and sqrt(square[p] + square[q]).
+    the least of row[p] + row[q], linear[p] + linear[q] and
+    sqrt((square[p] + square[q]) * (level[p] + level[q])).
     """
 
     row: NDArray[Any]
     linear: NDArray[Any]
     square: NDArray[Any]
+    level: NDArray[Any]
 
 
 @njit(cache=True)
@@ -59,7 +61,8 @@ def _bound_move(model, workspace, lower, upper, slack, rounding, s, a, t, b):
     """Return the bounds on |R(s, a) - R(t, b)| + discount * W1(d)(P(s, a), P(t, b))."""
     sum_of_rows = slack.row[s, a] + slack.row[t, b]
     most = min(sum_of_rows, slack.linear[s, a] + slack.linear[t, b])
-    most = min(most, np.sqrt(slack.square[s, a] + slack.square[t, b]))
+    level = slack.level[s, a] + slack.level[t, b]
+    most = min(most, np.sqrt((slack.square[s, a] + slack.square[t, b]) * level))
     if most == np.inf:
         return 0.0, np.inf
     actions = model.reward.shape[1]

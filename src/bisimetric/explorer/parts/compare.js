@@ -108,8 +108,10 @@ export class CompareView {
       [...rows[0], ...rows[1]],
       data.colours,
       Math.max(d.error ?? 0, e.error ?? 0),
+      this.page.norm,
     );
     const scales = [both, both, createDifferenceScale(difference)];
+    this.scales = scales;
     const formatDistance = createNumberFormat(Math.max(d.matrix.largest, e.matrix.largest));
     [...rows, difference].forEach((numbers, i) => {
       const { title, below, map } = this.cards[i];
@@ -143,6 +145,15 @@ export class CompareView {
       data.names[selection.first],
       selection.second,
     );
+  }
+
+  // The maps to save.
+  listDrawings() {
+    return this.cards.map(({ map, title }, i) => ({
+      map,
+      title: title.textContent,
+      scale: this.scales[i],
+    }));
   }
 
   // Compare all pairs.

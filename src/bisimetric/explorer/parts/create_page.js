@@ -29,6 +29,7 @@ export function createPage() {
     tooltip,
     views,
     announce,
+    norm: "auto", // of the colour scale
     save() {}, // what is shown, in the address; the notebook version has none
     describeState,
     createHandlers,

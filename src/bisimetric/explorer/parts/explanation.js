@@ -26,6 +26,7 @@ export class PageDistance {
     this.noTransitions = data.noTransitions;
     this.noValues = data.noValues;
     this.aggregation = data.aggregation;
+    this.command = data.command ?? null;
     this.matrix = new DistanceMatrix(n, data.values);
     this.unknown = new Set(data.unknown);
     this.isDetermined = data.determined === null ? null : decodeMask(data.determined);
