@@ -303,42 +303,35 @@ def _describe_clusterings(records: Sequence[Mapping[str, Any]]) -> str:
     return f"{networks} networks, {draws} noise draws each"
 
 
+def _test_clusterings(records: Sequence[Mapping[str, Any]], name: str) -> tuple[bool, list[str]]:
+    """Return whether most clusterings of every size are significant, and a text per size."""
+    parts, holds = [], True
+    for rule in _list_rules(records):
+        chosen = _select(records, rule)
+        significant = sum(each[f"{name}_p"] <= SIGNIFICANCE for each in chosen)
+        holds &= significant > 0.5 * len(chosen)
+        mean = np.mean([each[name] for each in chosen])
+        count = rule.removeprefix("at most ")
+        parts.append(f"{count} clusters {mean:.2f} ({significant} of {len(chosen)})")
+    return holds, parts
+
+
 def judge_near_goal(records: Sequence[Mapping[str, Any]]) -> Outcome:
     """A cluster gathers states near a goal: the overlap of the best one, against permuted cells."""
-    parts, found = [], 0
-    rules = _list_rules(records)
-    for rule in rules:
-        chosen = _select(records, rule)
-        significant = sum(each["near_goal_p"] <= SIGNIFICANCE for each in chosen)
-        overlap = np.mean([each["near_goal"] for each in chosen])
-        found += significant > 0.5 * len(chosen)
-        parts.append(
-            f"{rule.removeprefix('at most ')} clusters {overlap:.2f} ({significant} of "
-            f"{len(chosen)} significant)"
-        )
-    exact_ones = _select(records, "exact")[: len(rules)]
+    holds, parts = _test_clusterings(records, "near_goal")
+    by_exact = [each["near_goal"] for each in _select(records, "exact")[: len(parts)]]
     text = (
-        f"Jaccard index of the best cluster with the cells within one step of a goal: "
-        f"{', '.join(parts)}; by the exact distances "
-        f"{max(each['near_goal'] for each in exact_ones):.2f} at best"
+        "Jaccard index of the best cluster with the cells within one step of a goal (significant): "
+        f"{', '.join(parts)}; by the exact distances {max(by_exact):.2f} at best"
     )
-    return Outcome(judge(found == len(rules)), text, _describe_clusterings(records))
+    return Outcome(judge(holds), text, _describe_clusterings(records))
 
 
 def judge_far_from_goal(records: Sequence[Mapping[str, Any]]) -> Outcome:
     """Clusters gather states far from goals: the variance of the distance to a goal explained."""
-    parts, found = [], 0
-    rules = _list_rules(records)
-    for rule in rules:
-        chosen = _select(records, rule)
-        significant = sum(each["goal_distance_p"] <= SIGNIFICANCE for each in chosen)
-        share = np.mean([each["goal_distance"] for each in chosen])
-        found += significant > 0.5 * len(chosen)
-        parts.append(
-            f"{rule.removeprefix('at most ')} clusters {share:.2f} ({significant} of {len(chosen)})"
-        )
+    holds, parts = _test_clusterings(records, "goal_distance")
     text = f"variance of the steps to a goal between clusters (significant): {', '.join(parts)}"
-    return Outcome(judge(found == len(rules)), text, _describe_clusterings(records))
+    return Outcome(judge(holds), text, _describe_clusterings(records))
 
 
 def judge_hallway(records: Sequence[Mapping[str, Any]]) -> Outcome:

@@ -148,7 +148,7 @@ def _sweep(mdp: MDP, d: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((gaps + mdp.discount * following).max(axis=0))
 
 
-def _related(classes: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _build_relation(classes: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.asarray(classes[:, None] == classes[None, :])
 
 
@@ -182,7 +182,7 @@ def check_relation(count: int) -> Outcome:
     for mdp in sample_mdps(count, stochastic=True):
         classes = relation.bisimulation(mdp)
         P = _dense(mdp) @ (classes[:, None] == np.arange(classes.max() + 1))
-        related = _related(classes) & ~np.eye(mdp.num_states, dtype=bool)
+        related = _build_relation(classes) & ~np.eye(mdp.num_states, dtype=bool)
         equal = np.isclose(P[:, None], P[None, :], atol=1e-9).all(axis=(2, 3))
         equal &= (mdp.R[:, None] == mdp.R[None, :]).all(axis=2)
         violations += int((related & ~equal).sum() + (_merges(classes, equal) > 0))
@@ -208,7 +208,7 @@ def check_fixed_point(count: int) -> Outcome:
     for mdp in sample_mdps(count, stochastic=True):
         d = exact.bisimulation(mdp, tol=TOL)
         residual = max(residual, float(np.abs(_apply_operator(mdp, d.values) - d.values).max()))
-        wrong += int(((d.values == 0) != _related(relation.bisimulation(mdp))).sum())
+        wrong += int(((d.values == 0) != _build_relation(relation.bisimulation(mdp))).sum())
     for mdp in sample_mdps(count):
         low = np.zeros((mdp.num_states, mdp.num_states))
         high = 50.0 * ~np.eye(mdp.num_states, dtype=bool)
@@ -272,7 +272,7 @@ def check_value_bounds(count: int) -> Outcome:
         d_lax, d = exact.lax(mdp, tol=TOL).values, exact.bisimulation(mdp, tol=TOL).values
         value = max(value, float((_gaps(V) - d_lax).max()))
         order = max(order, float((d_lax - d).max()))
-        wrong += int(((d_lax == 0) != _related(relation.lax(mdp))).sum())
+        wrong += int(((d_lax == 0) != _build_relation(relation.lax(mdp))).sum())
     text = (
         f"violations at most {format_small(value)} and {format_small(order)}; the zero set of "
         f"d_lax differs from the relation in {wrong} pairs"
@@ -304,7 +304,7 @@ def check_brittleness(count: int) -> Outcome:
         counts = rng.multinomial(samples, P.reshape(-1, 2 * states))
         estimate = MDP((counts / samples).reshape(P.shape), R, discount=0.9)
         same = np.arange(states), np.arange(states) + states
-        kept += int(_related(relation.bisimulation(estimate))[same].sum())
+        kept += int(_build_relation(relation.bisimulation(estimate))[same].sum())
         d = exact.bisimulation(estimate, tol=1e-3).values
         copies.append(d[same].mean())
         others.append(d[:states, :states][~np.eye(states, dtype=bool)].mean())
@@ -349,7 +349,7 @@ def check_printed_lax_relation(count: int) -> Outcome:
         [[2, 3], [3, 2], [2, 2], [3, 3]], [[0, 1], [0, 1], [0, 0], [1, 1]], discount=0.9
     )
     d_lax = float(exact.lax(mdp, tol=TOL).values[0, 1])
-    related = bool(_related(relation.lax(mdp))[0, 1])
+    related = bool(_build_relation(relation.lax(mdp))[0, 1])
     text = (
         f"two states that satisfy the printed conditions have d_lax = {d_lax:.3g}; with one action "
         f"for both conditions, as in Taylor et al., they are {'' if related else 'not '}related"
@@ -364,11 +364,11 @@ def check_on_policy(count: int) -> Outcome:
         policy = sample_policy(mdp, seed)
         d = exact.on_policy(mdp, policy, tol=TOL)
         classes = relation.on_policy(mdp, policy)
-        wrong += int(((d.values == 0) != _related(classes)).sum())
+        wrong += int(((d.values == 0) != _build_relation(classes)).sum())
         V = planning.policy_values(mdp, policy, tol=TOL).values
         excess = max(excess, float((_gaps(V) - d.values).max()))
         chain = relation.bisimulation(mdp.apply_policy(policy))
-        chains += int((_related(chain) != _related(classes)).any())
+        chains += int((_build_relation(chain) != _build_relation(classes)).any())
     text = (
         f"the zero set differs in {wrong} pairs; |V^pi(s) - V^pi(t)| - d^pi at most "
         f"{format_small(excess)}; the relation differs from that of the Markov chain for {chains} "
