@@ -1,0 +1,40 @@
+"""Benchmark of representation losses: how accurate are the metrics used in deep RL?
+
+Each loss trains the same encoder alone, on MDPs whose metrics are known exactly, and its distance
+is scored against its own fixed point, d^pi, d~ and MICo. `measure` trains and scores;
+`format_table` and `draw_figures` show its rows.
+"""
+
+from bisimetric.paper.loss_benchmark.benchmark import RESULTS, measure, select_setting
+from bisimetric.paper.loss_benchmark.environments import ENVIRONMENTS, Environment
+from bisimetric.paper.loss_benchmark.methods import METHODS, Batch, Method, Readout
+from bisimetric.paper.loss_benchmark.protocol import Protocol, Setting
+from bisimetric.paper.loss_benchmark.report import (
+    draw_figures,
+    format_markdown,
+    format_table,
+    summarise,
+    tabulate,
+)
+from bisimetric.paper.loss_benchmark.storage import Row, read_rows
+
+__all__ = [
+    "ENVIRONMENTS",
+    "METHODS",
+    "RESULTS",
+    "Batch",
+    "Environment",
+    "Method",
+    "Protocol",
+    "Readout",
+    "Row",
+    "Setting",
+    "draw_figures",
+    "format_markdown",
+    "format_table",
+    "measure",
+    "read_rows",
+    "select_setting",
+    "summarise",
+    "tabulate",
+]

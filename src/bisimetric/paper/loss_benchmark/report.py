@@ -1,0 +1,221 @@
+"""Tables and figures of the benchmark, from its rows alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bisimetric._statistics import compute_confidence_interval
+from bisimetric.paper.loss_benchmark.environments import ENVIRONMENTS
+from bisimetric.paper.loss_benchmark.methods import METHODS
+from bisimetric.paper.loss_benchmark.protocol import NOISES, POLICIES
+from bisimetric.paper.loss_benchmark.storage import SCORES, Row
+
+TITLES = {readout.name: readout.title for each in METHODS.values() for readout in each.readouts}
+NOISE_TITLES = {"none": "no distractors", "iid": "i.i.d.", "slow": "slowly moving"}
+POLICY_TITLES = {"greedy": "greedy policy", "uniform": "uniform policy"}
+COLUMNS = {
+    "own_rank_correlation": "rank, own",
+    "on_policy_rank_correlation": "rank, d^pi",
+    "bisimulation_rank_correlation": "rank, d~",
+    "own_error": "error, own",
+    "own_scaled_error": "scaled, own",
+    "on_policy_scaled_error": "scaled, d^pi",
+    "bisimulation_scaled_error": "scaled, d~",
+    "own_neighbours": "neighbours, own",
+    "policy_violations": "violations",
+    "noise_ratio": "noise",
+}
+"""Scores in the printed table."""
+
+
+class Summary(NamedTuple):
+    """The mean of a score over MDPs and conditions, and its 95% interval.
+
+    Attributes:
+        mean: over seeds, MDPs and conditions.
+        half_interval: half the width of the 95% confidence interval over seeds.
+        samples: (seeds,), means over MDPs and conditions.
+    """
+
+    mean: float
+    half_interval: float
+    samples: NDArray[np.float64]
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.half_interval:.2f}"
+
+
+def list_readouts(rows: Sequence[Row]) -> list[str]:
+    """Return the names of the readouts, in the order of `METHODS` and then of the rows."""
+    found = dict.fromkeys(row.readout for row in rows)
+    return [*(name for name in TITLES if name in found), *(x for x in found if x not in TITLES)]
+
+
+def summarise(rows: Sequence[Row], score: str, **conditions: Collection[str]) -> Summary | None:
+    """Average a score over the rows whose fields have one of the given values.
+
+    Every MDP and condition has the same weight, and the interval is over seeds. Networks that
+    diverged have scores that are not numbers and make the mean one.
+
+    Args:
+        rows: the rows.
+        score: name of a score.
+        **conditions: allowed values of fields of `Row`, such as `policy=["greedy"]`.
+
+    Returns:
+        The summary, or None where no row is selected.
+
+    >>> row = Row("l", "l", "m", "p", "n", 0.1, 1.0, 0, {"noise_ratio": 0.5})
+    >>> other = row._replace(seed=1, scores={"noise_ratio": 0.7})
+    >>> round(summarise([row, other], "noise_ratio", mdp=["m"]).mean, 3)
+    0.6
+    """
+    by_seed: dict[int, list[float]] = {}
+    for row in rows:
+        if all(getattr(row, name) in allowed for name, allowed in conditions.items()):
+            by_seed.setdefault(row.seed, []).append(row.scores[score])
+    if not by_seed:
+        return None
+    samples = np.array([np.mean(by_seed[seed]) for seed in sorted(by_seed)])
+    if len(samples) < 2:
+        return Summary(float(samples[0]), float("nan"), samples)
+    mean, half = compute_confidence_interval(samples)
+    return Summary(float(mean), float(half), samples)
+
+
+def tabulate(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the mean and half the 95% interval of every score, per readout and policy.
+
+    Args:
+        rows: those of `measure`.
+
+    Returns:
+        One record per readout and policy: means by score, and the half intervals beside them.
+    """
+    records = []
+    for readout in list_readouts(rows):
+        for policy in POLICIES:
+            record: dict[str, Any] = {"readout": readout, "policy": policy}
+            for score in SCORES:
+                found = summarise(rows, score, readout=[readout], policy=[policy])
+                if found is not None:
+                    record[score] = found.mean
+                    record[f"{score}_half_interval"] = found.half_interval
+            records.append(record)
+    return records
+
+
+def format_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a table per policy: a line per readout, mean and half the 95% interval over seeds.
+
+    Args:
+        rows: those of `measure`.
+
+    Yields:
+        The lines.
+    """
+    for policy in POLICIES:
+        yield f"{POLICY_TITLES[policy]}: means over MDPs and distractors, and half 95% intervals"
+        yield "".join([f"{'loss':<22}", *(f"{title:<16}" for title in COLUMNS.values())]).rstrip()
+        for readout in list_readouts(rows):
+            found = [summarise(rows, x, readout=[readout], policy=[policy]) for x in COLUMNS]
+            cells = "".join(f"{'' if each is None else str(each):<16}" for each in found)
+            yield f"{TITLES.get(readout, readout):<22}{cells}".rstrip()
+
+
+def format_markdown(
+    rows: Sequence[Row],
+    scores: Mapping[str, str],
+    *,
+    policies: Sequence[str] = POLICIES,
+    mdps: Sequence[str] = tuple(ENVIRONMENTS),
+    noises: Sequence[str] = tuple(NOISES),
+) -> Iterator[str]:
+    """Yield a Markdown table of scores: a row per readout, a column per score and policy.
+
+    Args:
+        rows: those of `measure`.
+        scores: heading of each score.
+        policies: one column each, within a score.
+        mdps: over which the mean is taken.
+        noises: over which the mean is taken.
+
+    Yields:
+        The lines.
+    """
+    heads = [f"{head}, {policy}" for head in scores.values() for policy in policies]
+    yield f"| loss | {' | '.join(heads)} |"
+    yield f"|---|{'---|' * len(heads)}"
+    for readout in list_readouts(rows):
+        found = [
+            summarise(rows, x, readout=[readout], policy=[policy], mdp=mdps, noise=noises)
+            for x in scores
+            for policy in policies
+        ]
+        cells = " | ".join("" if each is None else str(each) for each in found)
+        yield f"| {TITLES.get(readout, readout)} | {cells} |"
+
+
+def draw_figures(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
+    """Draw `accuracy.png`, by policy, and `distractors.png`.
+
+    Args:
+        rows: those of `measure`.
+        folder: where they are written.
+
+    Returns:
+        The paths.
+    """
+    from bisimetric import views
+
+    note = f"mean and 95% interval of {len({row.seed for row in rows})} seeds"
+    by_policy = {
+        "own_rank_correlation": "rank correlation, own fixed point",
+        "on_policy_rank_correlation": "rank correlation, d^pi",
+        "bisimulation_rank_correlation": "rank correlation, d~",
+        "own_scaled_error": "scaled error, own fixed point",
+    }
+    by_noise = {
+        "own_rank_correlation": "rank correlation, own fixed point",
+        "own_scaled_error": "scaled error, own fixed point",
+        "own_neighbours": "nearest neighbours, own",
+        "noise_ratio": "two renderings / two states",
+    }
+    figures = {
+        "accuracy": views.plot_scores(
+            _group(rows, by_policy, "policy", POLICY_TITLES),
+            title=f"All MDPs and distractors: {note}",
+        ),
+        "distractors": views.plot_scores(
+            _group(rows, by_noise, "noise", NOISE_TITLES),
+            title=f"All MDPs and policies: {note}",
+        ),
+    }
+    paths = []
+    for name, figure in figures.items():
+        paths.append(Path(folder) / f"{name}.png")
+        views.save_figure(figure, paths[-1])
+    return paths
+
+
+def _group(
+    rows: Sequence[Row], scores: Mapping[str, str], field: str, titles: Mapping[str, str]
+) -> dict[str, dict[str, dict[str, NDArray[np.float64]]]]:
+    """Return samples by score, readout and the values of a field of the rows."""
+    panels: dict[str, dict[str, dict[str, NDArray[np.float64]]]] = {}
+    for score, title in scores.items():
+        panel = panels.setdefault(title, {})
+        for readout in list_readouts(rows):
+            line = panel.setdefault(TITLES.get(readout, readout), {})
+            for value, label in titles.items():
+                conditions = {"readout": [readout], field: [value]}
+                found = summarise(rows, score, **conditions)
+                if found is not None and np.isfinite(found.samples).all():
+                    line[label] = found.samples
+    return panels
