@@ -258,6 +258,10 @@ def _measure_pair_q(x: Array, y: Array, reward_range: Array) -> Array:
     return jnp.max(losses.metric_distance(x, y, group_size=GROUP_SIZE), axis=-1)
 
 
+def _measure_constant(x: Array, y: Array, reward_range: Array) -> Array:
+    return jnp.ones(jnp.broadcast_shapes(x.shape, y.shape)[:-1]) * reward_range
+
+
 def _represent_actions(weights: Weights, observations: Array, reward_range: Array) -> Array:
     return embed_actions(weights, observations)
 
@@ -333,9 +337,12 @@ METHODS = {
         Method(
             "untrained",
             _compute_nothing,
-            (Readout("untrained", "untrained encoder", "on_policy", _measure_euclidean),),
+            (
+                Readout("untrained", "untrained encoder", "on_policy", _measure_euclidean),
+                Readout("constant", "constant distance", "on_policy", _measure_constant),
+            ),
             is_control=True,
         ),
     )
 }
-"""By name; "untrained" is the control."""
+"""By name; the distance of an untrained encoder and a constant distance are controls."""
