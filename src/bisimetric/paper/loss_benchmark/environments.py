@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from scipy import stats
 
 from bisimetric import exact, planning, worlds
 from bisimetric._io import read_record, write_record
-from bisimetric.errors import InputError
+from bisimetric.errors import ExpectedRewardWarning, InputError
 from bisimetric.mdp import MDP
 from bisimetric.paper.loss_benchmark import references
 from bisimetric.paper.loss_benchmark.protocol import DISCOUNT, POLICIES
@@ -235,7 +236,10 @@ def encode_coordinates(*coordinates: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _load_grid(world: str, **options: Any) -> tuple[MDP, NDArray[np.float32]]:
-    mdp = worlds.load(world, discount=DISCOUNT, **options)
+    with warnings.catch_warnings():
+        # The protocol takes the expected reward of a state and action.
+        warnings.simplefilter("ignore", ExpectedRewardWarning)
+        mdp = worlds.load(world, discount=DISCOUNT, **options)
     row, column = np.asarray(mdp.positions).T
     return mdp, encode_coordinates(row, column)
 
