@@ -234,7 +234,7 @@ def losses(
     the output folder are reused, so an interrupted run is resumed by the same command.
 
     Args:
-        output: the folder of scores and figures; created where it is missing
+        output: the folder of scores, tables and figures; created where it is missing
         quick: minutes on two CPU cores: fewer updates, seeds and MDPs, and no tuning
         updates: gradient updates per network
         num_seeds: the number of networks per loss, MDP, policy and kind of distractors
@@ -260,7 +260,8 @@ def losses(
         tune=False if skip_tuning else None,
     )
     figures = library.draw_figures(rows, output)
-    saved = report.describe_saved([output / library.RESULTS, *figures])
+    tables = library.write_tables(rows, output)
+    saved = report.describe_saved([output / library.RESULTS, tables, *figures])
     report.emit(library.format_table(rows), saved)
     report.emit_values(summary=library.tabulate(rows))
     return 0

@@ -2,7 +2,7 @@
 
 Each loss trains the same encoder alone, on MDPs whose metrics are known exactly, and its distance
 is scored against its own fixed point, d^pi, d~ and MICo. `measure` trains and scores;
-`format_table` and `draw_figures` show its rows.
+`format_table`, `write_tables` and `draw_figures` show its rows.
 """
 
 from bisimetric.paper.loss_benchmark.benchmark import RESULTS, measure, select_setting
@@ -10,11 +10,12 @@ from bisimetric.paper.loss_benchmark.environments import ENVIRONMENTS, Environme
 from bisimetric.paper.loss_benchmark.methods import METHODS, Batch, Method, Readout
 from bisimetric.paper.loss_benchmark.protocol import Protocol, Setting
 from bisimetric.paper.loss_benchmark.report import (
+    build_tables,
     draw_figures,
-    format_markdown,
     format_table,
     summarise,
     tabulate,
+    write_tables,
 )
 from bisimetric.paper.loss_benchmark.storage import Row, read_rows
 
@@ -29,12 +30,13 @@ __all__ = [
     "Readout",
     "Row",
     "Setting",
+    "build_tables",
     "draw_figures",
-    "format_markdown",
     "format_table",
     "measure",
     "read_rows",
     "select_setting",
     "summarise",
     "tabulate",
+    "write_tables",
 ]

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric._io import write_atomically
 from bisimetric._statistics import compute_confidence_interval
 from bisimetric.paper.loss_benchmark.environments import ENVIRONMENTS
 from bisimetric.paper.loss_benchmark.methods import METHODS
-from bisimetric.paper.loss_benchmark.protocol import NOISES, POLICIES
+from bisimetric.paper.loss_benchmark.protocol import POLICIES
 from bisimetric.paper.loss_benchmark.storage import SCORES, Row
 
 TITLES = {readout.name: readout.title for each in METHODS.values() for readout in each.readouts}
@@ -129,37 +130,86 @@ def format_table(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{TITLES.get(readout, readout):<22}{cells}".rstrip()
 
 
-def format_markdown(
-    rows: Sequence[Row],
-    scores: Mapping[str, str],
-    *,
-    policies: Sequence[str] = POLICIES,
-    mdps: Sequence[str] = tuple(ENVIRONMENTS),
-    noises: Sequence[str] = tuple(NOISES),
-) -> Iterator[str]:
-    """Yield a Markdown table of scores: a row per readout, a column per score and policy.
+def build_tables(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Build the Markdown tables of the report.
 
     Args:
         rows: those of `measure`.
-        scores: heading of each score.
-        policies: one column each, within a score.
-        mdps: over which the mean is taken.
-        noises: over which the mean is taken.
 
-    Yields:
-        The lines.
+    Returns:
+        The lines of each table that the rows allow, by name: "accuracy" and "errors" by policy,
+        over all MDPs; "held-out", the same scores on the held-out MDPs; "distractors"; "mdps", the
+        rank correlation by MDP; "bounds", violations and neighbours by policy.
     """
-    heads = [f"{head}, {policy}" for head in scores.values() for policy in policies]
-    yield f"| loss | {' | '.join(heads)} |"
-    yield f"|---|{'---|' * len(heads)}"
+    found = {row.mdp for row in rows}
+    held_out = [name for name in ENVIRONMENTS if ENVIRONMENTS[name].held_out and name in found]
+    policies = [({"policy": [policy]}, title) for policy, title in POLICY_TITLES.items()]
+    noises = [({"noise": [noise]}, title) for noise, title in NOISE_TITLES.items()]
+    mdps = [({"mdp": [name]}, f"`{name}`") for name in ENVIRONMENTS if name in found]
+    tests = [({**where, "mdp": held_out}, title) for where, title in policies]
+    ranks = {
+        "own_rank_correlation": "own",
+        "on_policy_rank_correlation": "d^π",
+        "bisimulation_rank_correlation": "d~",
+    }
+    errors = {"own_error": "error, own", "own_scaled_error": "scaled error, own"}
+    bounds = {"policy_violations": "violations", "own_neighbours": "neighbours, own"}
+    tables = {
+        "accuracy": _format_markdown(rows, ranks, policies),
+        "errors": _format_markdown(rows, errors, policies),
+        "distractors": _format_markdown(
+            rows, {"own_rank_correlation": "rank, own", "noise_ratio": "noise"}, noises
+        ),
+        "mdps": _format_markdown(rows, {"own_rank_correlation": ""}, mdps),
+        "bounds": _format_markdown(rows, bounds, policies),
+    }
+    if held_out:
+        tables["held-out"] = _format_markdown(
+            rows, ranks | {"own_scaled_error": "scaled error, own"}, tests
+        )
+    return tables
+
+
+def write_tables(rows: Sequence[Row], folder: str | os.PathLike[str]) -> Path:
+    """Write the Markdown tables of the report to `tables.md`.
+
+    Args:
+        rows: those of `measure`.
+        folder: where it is written.
+
+    Returns:
+        The path.
+    """
+    path = Path(folder) / "tables.md"
+    text = "\n".join(
+        line
+        for name, table in build_tables(rows).items()
+        for line in (f"## {name}", "", *table, "")
+    )
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def _format_markdown(
+    rows: Sequence[Row],
+    scores: Mapping[str, str],
+    columns: Sequence[tuple[Mapping[str, Collection[str]], str]],
+) -> list[str]:
+    """Return a table with a row per readout, and a column per score and condition."""
+    heads = [
+        f"{head}, {title}".removeprefix(", ") for head in scores.values() for _, title in columns
+    ]
+    lines = [f"| loss | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for readout in list_readouts(rows):
         found = [
-            summarise(rows, x, readout=[readout], policy=[policy], mdp=mdps, noise=noises)
-            for x in scores
-            for policy in policies
+            summarise(rows, score, readout=[readout], **where)
+            for score in scores
+            for where, _ in columns
         ]
         cells = " | ".join("" if each is None else str(each) for each in found)
-        yield f"| {TITLES.get(readout, readout)} | {cells} |"
+        lines.append(f"| {TITLES.get(readout, readout)} | {cells} |")
+    return lines
 
 
 def draw_figures(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
