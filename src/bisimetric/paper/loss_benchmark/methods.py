@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
-from jax.lax import stop_gradient
+from jax.lax import optimization_barrier, stop_gradient
 
 from bisimetric import losses
 from bisimetric.losses._distances import compute_angle
@@ -192,6 +192,11 @@ def _compute_deepmdp(weights: Weights, target: Weights, batch: Batch) -> Array:
     return reward_loss + losses.deepmdp_transition(predicted, next_x, batch.terminated[:, 0])
 
 
+def _measure_groups(x: Array, y: Array) -> Array:
+    # Fused with the maximum over actions, it takes minutes to compile for a GPU.
+    return optimization_barrier(losses.metric_distance(x, y, group_size=GROUP_SIZE))
+
+
 def _compute_pair_q(weights: Weights, target: Weights, batch: Batch) -> Array:
     return losses.pair_q(
         embed_actions(weights, batch.observations),
@@ -200,7 +205,7 @@ def _compute_pair_q(weights: Weights, target: Weights, batch: Batch) -> Array:
         batch.terminated[:, 0],
         batch.actions,
         discount=DISCOUNT,
-        distance=functools.partial(losses.metric_distance, group_size=GROUP_SIZE),
+        distance=_measure_groups,
     )
 
 
@@ -214,7 +219,7 @@ def _compute_on_policy(weights: Weights, target: Weights, batch: Batch) -> Array
         batch.rewards,
         batch.terminated,
         discount=DISCOUNT,
-        distance=functools.partial(losses.metric_distance, group_size=GROUP_SIZE),
+        distance=_measure_groups,
     )
 
 
@@ -251,11 +256,11 @@ def _measure_rap(x: Array, y: Array, reward_range: Array) -> Array:
 
 
 def _measure_metric(x: Array, y: Array, reward_range: Array) -> Array:
-    return losses.metric_distance(x, y, group_size=GROUP_SIZE)
+    return _measure_groups(x, y)
 
 
 def _measure_pair_q(x: Array, y: Array, reward_range: Array) -> Array:
-    return jnp.max(losses.metric_distance(x, y, group_size=GROUP_SIZE), axis=-1)
+    return jnp.max(_measure_groups(x, y), axis=-1)
 
 
 def _measure_constant(x: Array, y: Array, reward_range: Array) -> Array:

@@ -92,7 +92,16 @@ QUICK = Protocol(updates=400, num_seeds=2)
 """Minutes on two cores, with the selected settings."""
 
 
-SELECTED: dict[str, Setting] = {}
+SELECTED: dict[str, Setting] = {
+    "mico": Setting(0.003, 1.0),
+    "reduced-mico": Setting(0.003, 1.0),
+    "dbc": Setting(0.001, 0.1),
+    "normalised-dbc": Setting(0.003, 1.0),
+    "simsr": Setting(0.003, 0.1),
+    "rap": Setting(0.0003, 1.0),
+    "deepmdp": Setting(0.0003, 1.0),
+    "on-policy": Setting(0.003, 0.1),
+}
 """The setting of each loss that tuning selected."""
 DEFAULT_SETTING = SETTINGS[2]
 """The setting of controls and of losses that were not tuned."""

@@ -1,7 +1,8 @@
 """Train many networks of one loss on one MDP at once, and measure their distances.
 
 All runs, that is policies, noises, settings and seeds, are one `jax.vmap` inside one `lax.scan`.
-Tables of the MDPs are padded to one size, so that a loss is compiled once per kind of observation.
+Tables of the MDPs are padded to one size, and runs are grouped, so that a loss is compiled once per
+kind of observation.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from bisimetric.paper.loss_benchmark.environments import (
 from bisimetric.paper.loss_benchmark.methods import Batch, Method
 from bisimetric.paper.loss_benchmark.networks import init_weights
 from bisimetric.paper.loss_benchmark.protocol import NOISES, POLICIES, Protocol, Run
+
+CHUNK = 60
+"""The most runs at once."""
 
 
 class Tables(NamedTuple):
@@ -82,17 +86,21 @@ def train(
         on the diagonal, that of two renderings of one state.
     """
     tables = _build_tables(environment)
-    arrays = _build_runs(method, environment, runs)
     compute = _compile(method, protocol, environment.num_actions)
-    # The default of GPUs has 10 bits.
-    with jax.default_matmul_precision("highest"):
-        matrices = compute(tables, arrays)
-    size = environment.num_states
-    scale = np.array([run.setting.reward_scale for run in runs])[:, None, None]
-    return {
-        name: np.asarray(matrix, np.float64)[:, :size, :size] / scale
-        for name, matrix in matrices.items()
-    }
+    size, chunk = environment.num_states, min(len(runs), CHUNK)
+    found: dict[str, list[NDArray[np.float64]]] = {each.name: [] for each in method.readouts}
+    for start in range(0, len(runs), chunk):
+        part = list(runs[start : start + chunk])
+        # One number of runs is one compilation; the results of those added are dropped.
+        arrays = _build_runs(method, environment, part + part[:1] * (chunk - len(part)))
+        # The default of GPUs has 10 bits.
+        with jax.default_matmul_precision("highest"):
+            matrices = compute(tables, arrays)
+        scale = np.array([run.setting.reward_scale for run in part])[:, None, None]
+        for name, matrix in matrices.items():
+            values = np.asarray(matrix, np.float64)[: len(part), :size, :size]
+            found[name].append(values / scale)
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def _build_tables(environment: Environment) -> Tables:
