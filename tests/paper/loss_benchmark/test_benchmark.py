@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from bisimetric.errors import InputError
 from bisimetric.paper import loss_benchmark
 from bisimetric.paper.loss_benchmark import benchmark, environments, storage, training
 from bisimetric.paper.loss_benchmark.methods import METHODS, Batch, Method, Readout
-from bisimetric.paper.loss_benchmark.networks import Weights, embed
+from bisimetric.paper.loss_benchmark.networks import Weights, embed, init_weights
 from bisimetric.paper.loss_benchmark.protocol import (
     SETTINGS,
     Protocol,
@@ -98,6 +98,7 @@ def test_results_are_reused_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
     assert stored["updates"] == 2
 
 
+@pytest.mark.slow
 def test_the_setting_with_the_least_error_is_selected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +118,8 @@ def test_the_setting_with_the_least_error_is_selected(
     assert loss_benchmark.select_setting([diverged, row]) == row.setting
 
 
-def test_seeds_and_distractors_change_a_run_and_its_repetition_does_not() -> None:
+@pytest.mark.slow
+def test_only_its_own_fields_change_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = environments.build("inventory")
     setting = Setting(1e-3, 1.0)
     runs = [
@@ -133,22 +135,55 @@ def test_seeds_and_distractors_change_a_run_and_its_repetition_does_not() -> Non
     for other in matrices[2:]:
         assert not np.allclose(matrices[0], other)
     np.testing.assert_allclose(matrices, matrices.transpose(0, 2, 1), rtol=1e-5)
+    # Nor do the other runs that are trained at once, or those that fill the last group.
+    monkeypatch.setattr(training, "CHUNK", 4)
+    grouped = training.train(VALUES, environment, runs, TOY)["values"]
+    np.testing.assert_allclose(grouped, matrices, rtol=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "mdp"), [*((name, "inventory") for name in METHODS), ("dbc", "minigrid")]
-)
-def test_every_loss_trains_on_vectors_and_images(name: str, mdp: str) -> None:
-    environment = environments.build(mdp)
-    runs = [Run("uniform", "slow", Setting(rate, 1.0), 0) for rate in (0.0, 1e-3)]
-    protocol = dataclasses.replace(TOY, updates=20)
-    matrices = training.train(METHODS[name], environment, runs, protocol)
-    for readout in METHODS[name].readouts:
-        still, trained = matrices[readout.name]
-        assert np.isfinite(trained).all()
-        assert environment.get_distance(readout.own, "uniform").shape == trained.shape
-        assert np.allclose(still, trained, rtol=1e-4) == (name == "untrained")
+@pytest.mark.parametrize("name", METHODS)
+def test_every_loss_trains_the_encoder(name: str) -> None:
+    method = METHODS[name]
+    shapes = {"inventory": (48,), "minigrid": (6, 6, 8)}
+    for mdp in shapes if name == "dbc" else ["inventory"]:
+        environment = environments.build(mdp)
+        runs = training._build_runs(
+            method, environment, [Run("uniform", "slow", Setting(1e-3, 1.0), 0)]
+        )
+        run = jax.tree.map(lambda each: each[0], runs)
+        tables = training._build_tables(environment)
+        batch = training.sample_batch(jax.random.key(0), tables, run, TOY)
+        sizes = {"embedding_size": 8, "hidden_size": 8, "heads": method.heads}
+        weights, target = (
+            init_weights(jax.random.key(seed), shapes[mdp], environment.num_actions, **sizes)
+            for seed in (0, 1)
+        )
+        gradient = jax.grad(method.loss)(weights, target, batch)
+        for layers in gradient.values():
+            for W, _ in layers:
+                assert np.isfinite(W).all()
+        assert bool(np.any(gradient["encoder"][0][0])) != method.is_control
+        for readout in method.readouts:
+            x = readout.represent(weights, batch.observations, run.reward_scale)
+            d = np.asarray(readout.distance(x[:, None], x[None, :], run.reward_scale))
+            assert d.shape == (4, 4)
+            np.testing.assert_allclose(d, d.T, rtol=1e-5, atol=1e-6)
+            assert environment.get_distance(readout.own, "uniform").shape[0] > 4
+
+
+@pytest.mark.parametrize("name", ["dbc", "normalised-dbc"])
+def test_latent_models_do_not_train_the_encoder(name: str) -> None:
+    """Without a difference of rewards or embeddings, the loss of the pairs is 0."""
+    weights = init_weights(
+        jax.random.key(0), (5,), 2, embedding_size=4, hidden_size=8, heads=METHODS[name].heads
+    )
+    same = jnp.ones((3, 5))
+    batch = Batch(same, jnp.zeros(3, int), jnp.ones((3, 1)), jnp.zeros((3, 1), bool), same, same,
+                  jnp.asarray(1.0))  # fmt: skip
+    gradient = jax.grad(METHODS[name].loss)(weights, weights, batch)
+    assert np.any(gradient["successor"][0][0])
+    assert not np.any(gradient["encoder"][0][0])
 
 
 @pytest.mark.slow
