@@ -49,7 +49,8 @@ class Summary(NamedTuple):
     samples: NDArray[np.float64]
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.half_interval:.2f}"
+        # Adding 0 removes the sign of a rounded -0.
+        return f"{round(self.mean, 2) + 0.0:.2f} ± {self.half_interval:.2f}"
 
 
 def list_readouts(rows: Sequence[Row]) -> list[str]:
