@@ -54,7 +54,9 @@ VALUES = Method(
 
 
 def measure(folder: Path, *args: Any, **options: Any) -> list[loss_benchmark.Row]:
-    options = {"methods": {"values": VALUES}, "protocol": TOY, "tune": False} | options
+    options = (
+        dict[str, Any]({"methods": {"values": VALUES}, "protocol": TOY, "tune": False}) | options
+    )
     return loss_benchmark.measure(folder, *args, **options)
 
 
@@ -154,7 +156,7 @@ def test_every_loss_trains_the_encoder(name: str) -> None:
         run = jax.tree.map(lambda each: each[0], runs)
         tables = training._build_tables(environment)
         batch = training.sample_batch(jax.random.key(0), tables, run, TOY)
-        sizes = {"embedding_size": 8, "hidden_size": 8, "heads": method.heads}
+        sizes: dict[str, Any] = {"embedding_size": 8, "hidden_size": 8, "heads": method.heads}
         weights, target = (
             init_weights(jax.random.key(seed), shapes[mdp], environment.num_actions, **sizes)
             for seed in (0, 1)

@@ -71,7 +71,7 @@ class Environment:
     @property
     def num_actions(self) -> int:
         """The number of actions."""
-        return self.rewards.shape[1]
+        return int(self.rewards.shape[1])
 
     @property
     def is_image(self) -> bool:
@@ -94,7 +94,9 @@ class Environment:
     def load(cls, path: str | os.PathLike[str]) -> Environment:
         """Read a file that `save` wrote."""
 
-        def build(*, metrics: list[str], distances: NDArray[np.float64], **fields: Any) -> Any:
+        def build(
+            *, metrics: list[str], distances: NDArray[np.float64], **fields: Any
+        ) -> Environment:
             return cls(distances=dict(zip(metrics, distances, strict=True)), **fields)
 
         return read_record(path, FORMAT, build, "no environment of the benchmark ({}).")

@@ -194,7 +194,10 @@ def _compute_deepmdp(weights: Weights, target: Weights, batch: Batch) -> Array:
 
 def _measure_groups(x: Array, y: Array) -> Array:
     # Fused with the maximum over actions, it takes minutes to compile for a GPU.
-    return optimization_barrier(losses.metric_distance(x, y, group_size=GROUP_SIZE))
+    values: Array = optimization_barrier(  # type: ignore[no-untyped-call]
+        losses.metric_distance(x, y, group_size=GROUP_SIZE)
+    )
+    return values
 
 
 def _compute_pair_q(weights: Weights, target: Weights, batch: Batch) -> Array:

@@ -30,7 +30,7 @@ def compute_expected_gaps(R: Matrix, policy: Matrix) -> Matrix:
     [[0.5]]
     """
     gaps = np.abs(R[:, None, :, None] - R[None, :, None, :])
-    return np.einsum("sa,tb,stab->st", policy, policy, gaps)
+    return np.asarray(np.einsum("sa,tb,stab->st", policy, policy, gaps))
 
 
 def solve_independent(
@@ -79,7 +79,7 @@ def solve_product(P: Matrix, R: Matrix, discount: float) -> Matrix:
     mask = 1 - np.eye(len(R))
 
     def apply(D: Matrix) -> Matrix:
-        return mask * np.max(gaps + discount * P @ D @ P.transpose(0, 2, 1), axis=0)
+        return np.asarray(mask * np.max(gaps + discount * P @ D @ P.transpose(0, 2, 1), axis=0))
 
     return _iterate(apply, np.zeros(mask.shape), discount)
 

@@ -53,7 +53,7 @@ def score(learned: Matrix, reference: Matrix) -> ReferenceScores:
     constant = np.ptp(x) == 0 or np.ptp(y) == 0
     correlation = 0.0 if constant else float(np.corrcoef(_rank(x), _rank(y))[0, 1])
     norm = np.linalg.norm(y)
-    factor = max(x @ y / (x @ x), 0.0) if x.any() else 0.0
+    factor = max(float(x @ y / (x @ x)), 0.0) if x.any() else 0.0
     return ReferenceScores(
         correlation,
         float(np.linalg.norm(x - y) / norm),

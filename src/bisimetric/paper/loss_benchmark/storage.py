@@ -128,10 +128,12 @@ def read_rows(path: Path) -> list[Row]:
     try:
         with open(path, newline="") as file:
             for line in csv.DictReader(file):
-                key = [line.pop(name) for name in KEY]
-                numbers = float(key[5]), float(key[6]), int(key[7])
+                loss, readout, mdp, policy, noise, rate, scale, seed = (
+                    line.pop(name) for name in KEY
+                )
                 scores = {name: float(text) for name, text in line.items()}
-                rows.append(Row(*key[:5], *numbers, scores))
+                numbers = float(rate), float(scale), int(seed)
+                rows.append(Row(loss, readout, mdp, policy, noise, *numbers, scores))
     except (KeyError, ValueError, TypeError, csv.Error) as error:
         raise InputError(f"{path} holds no scores of the benchmark ({error}).") from None
     return rows

@@ -139,15 +139,12 @@ def _build_runs(method: Method, environment: Environment, runs: Sequence[Run]) -
     cumulative = np.pad(cumulative, ((0, 0), (0, missing), (0, 0)))
     cumulative[:, environment.num_states :] = 1.0
     cumulative[:, :, -1] = 1.0
-    columns = [
-        [NOISES[run.noise].scale for run in runs],
-        [NOISES[run.noise].correlation for run in runs],
-        [run.setting.learning_rate for run in runs],
-        [run.setting.reward_scale for run in runs],
-    ]
     return RunArrays(
         jnp.asarray(cumulative, jnp.float32),
-        *(jnp.asarray(column, jnp.float32) for column in columns),
+        jnp.asarray([NOISES[run.noise].scale for run in runs], jnp.float32),
+        jnp.asarray([NOISES[run.noise].correlation for run in runs], jnp.float32),
+        jnp.asarray([run.setting.learning_rate for run in runs], jnp.float32),
+        jnp.asarray([run.setting.reward_scale for run in runs], jnp.float32),
         jnp.asarray([run.seed for run in runs], jnp.uint32),
     )
 
