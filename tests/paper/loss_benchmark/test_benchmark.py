@@ -15,7 +15,7 @@ from jax import Array
 from bisimetric.errors import InputError
 from bisimetric.paper import loss_benchmark
 from bisimetric.paper.loss_benchmark import benchmark, environments, storage, training
-from bisimetric.paper.loss_benchmark.methods import METHODS, Batch, Method, Readout
+from bisimetric.paper.loss_benchmark.methods import METHODS, Method, NStepBatch, Readout
 from bisimetric.paper.loss_benchmark.networks import Weights, embed, init_weights
 from bisimetric.paper.loss_benchmark.protocol import (
     SETTINGS,
@@ -36,7 +36,7 @@ TOY = Protocol(
 )
 
 
-def compute_value_loss(weights: Weights, target: Weights, batch: Batch) -> Array:
+def compute_value_loss(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     """The one function that a new loss takes: here TD(0) of the sum of the coordinates."""
     values = jnp.sum(embed(weights, batch.observations), axis=1)
     following = jnp.sum(embed(target, batch.next_observations), axis=1)
@@ -181,8 +181,8 @@ def test_latent_models_do_not_train_the_encoder(name: str) -> None:
         jax.random.key(0), (5,), 2, embedding_size=4, hidden_size=8, heads=METHODS[name].heads
     )
     same = jnp.ones((3, 5))
-    batch = Batch(same, jnp.zeros(3, int), jnp.ones((3, 1)), jnp.zeros((3, 1), bool), same, same,
-                  jnp.asarray(1.0))  # fmt: skip
+    rewards, ends = jnp.ones((3, 1)), jnp.zeros((3, 1), bool)
+    batch = NStepBatch(same, jnp.zeros(3, int), rewards, ends, same, same, jnp.asarray(1.0))
     gradient = jax.grad(METHODS[name].loss)(weights, weights, batch)
     assert np.any(gradient["successor"][0][0])
     assert not np.any(gradient["encoder"][0][0])

@@ -12,7 +12,7 @@ import pytest
 from bisimetric import exact, worlds
 from bisimetric.paper.loss_benchmark import environments, references, training
 from bisimetric.paper.loss_benchmark.environments import ENVIRONMENTS, TUNING, Environment
-from bisimetric.paper.loss_benchmark.methods import METHODS, Batch
+from bisimetric.paper.loss_benchmark.methods import METHODS, NStepBatch
 from bisimetric.paper.loss_benchmark.protocol import DISCOUNT, Protocol, Run, Setting
 
 build = functools.cache(environments.build)
@@ -100,7 +100,7 @@ def test_an_environment_is_read_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.distances[name], matrix)
 
 
-def sample(name: str, noise: str, policy: str = "uniform", size: int = 4096) -> Batch:
+def sample(name: str, noise: str, policy: str = "uniform", size: int = 4096) -> NStepBatch:
     environment = build(name)
     runs = [Run(policy, noise, Setting(1e-3, 0.5), 0)]
     arrays = training._build_runs(METHODS["mico"], environment, runs)

@@ -7,7 +7,7 @@ is scored against its own fixed point, d^pi, d~ and MICo. `measure` trains and s
 
 from bisimetric.paper.loss_benchmark.benchmark import RESULTS, measure, select_setting
 from bisimetric.paper.loss_benchmark.environments import ENVIRONMENTS, Environment
-from bisimetric.paper.loss_benchmark.methods import METHODS, Batch, Method, Readout
+from bisimetric.paper.loss_benchmark.methods import METHODS, Method, NStepBatch, Readout
 from bisimetric.paper.loss_benchmark.protocol import Protocol, Setting
 from bisimetric.paper.loss_benchmark.report import (
     build_tables,
@@ -23,9 +23,9 @@ __all__ = [
     "ENVIRONMENTS",
     "METHODS",
     "RESULTS",
-    "Batch",
     "Environment",
     "Method",
+    "NStepBatch",
     "Protocol",
     "Readout",
     "Row",

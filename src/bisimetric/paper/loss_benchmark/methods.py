@@ -31,7 +31,7 @@ GROUP_SIZE = 4
 """Coordinates per group of the metric by construction, as in `learned.MetricNetwork`."""
 
 
-class Batch(NamedTuple):
+class NStepBatch(NamedTuple):
     """Transitions from states that are drawn uniformly; n is the lookahead.
 
     Attributes:
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
     reward_range: Array
 
 
-Loss = Callable[[Weights, Weights, Batch], Array]
+Loss = Callable[[Weights, Weights, NStepBatch], Array]
 Represent = Callable[[Weights, Array, Array], Any]
 DistanceFunction = Callable[[Array, Array, Array], Array]
 
@@ -102,7 +102,7 @@ class Method(NamedTuple):
     is_control: bool = False
 
 
-def _compute_mico(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_mico(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     return losses.mico(
         embed(weights, batch.observations),
         embed(target, batch.next_observations),
@@ -112,7 +112,7 @@ def _compute_mico(weights: Weights, target: Weights, batch: Batch) -> Array:
     )
 
 
-def _compute_reduced_mico(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_reduced_mico(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     return losses.reduced_mico(
         embed(weights, batch.observations),
         embed(target, batch.next_observations),
@@ -123,7 +123,7 @@ def _compute_reduced_mico(weights: Weights, target: Weights, batch: Batch) -> Ar
     )
 
 
-def _compute_simsr(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_simsr(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     return losses.simsr(
         embed(weights, batch.observations),
         embed(target, batch.next_observations),
@@ -139,7 +139,7 @@ def _represent_normalised(weights: Weights, observations: Array, reward_range: A
 
 
 def _compute_dbc(
-    weights: Weights, target: Weights, batch: Batch, *, normalised: bool = False
+    weights: Weights, target: Weights, batch: NStepBatch, *, normalised: bool = False
 ) -> Array:
     """Return the loss of DBC and that of its latent model, which does not train the encoder."""
     represent = _represent_normalised if normalised else represent_by_encoder
@@ -162,7 +162,7 @@ def _compute_dbc(
     return loss + model_loss
 
 
-def _compute_rap(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_rap(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     """Return the loss of RAP and that of its latent model, which does not train the encoder."""
     rewards, terminated = batch.rewards[:, 0], batch.terminated[:, 0]
     x = embed(weights, batch.observations)
@@ -183,7 +183,7 @@ def _compute_rap(weights: Weights, target: Weights, batch: Batch) -> Array:
     return loss + model_loss + jnp.mean(standardised + jnp.log(spread)) / 2
 
 
-def _compute_deepmdp(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_deepmdp(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     x, next_x = embed(weights, batch.observations), embed(weights, batch.next_observations)
     predicted, _ = predict_successor(weights, x, batch.actions)
     reward_loss = losses.deepmdp_reward(
@@ -200,7 +200,7 @@ def _measure_groups(x: Array, y: Array) -> Array:
     return values
 
 
-def _compute_pair_q(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_pair_q(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     return losses.pair_q(
         embed_actions(weights, batch.observations),
         embed_actions(target, batch.next_observations),
@@ -212,7 +212,7 @@ def _compute_pair_q(weights: Weights, target: Weights, batch: Batch) -> Array:
     )
 
 
-def _compute_on_policy(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_on_policy(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     last = embed(target, batch.last_observations)
     # Without `steps`, only the last of the n successors is read.
     shape = (*batch.rewards.shape, last.shape[1])
@@ -226,7 +226,7 @@ def _compute_on_policy(weights: Weights, target: Weights, batch: Batch) -> Array
     )
 
 
-def _compute_nothing(weights: Weights, target: Weights, batch: Batch) -> Array:
+def _compute_nothing(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
     return jnp.zeros(())
 
 

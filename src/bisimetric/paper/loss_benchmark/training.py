@@ -24,7 +24,7 @@ from bisimetric.paper.loss_benchmark.environments import (
     MAX_STATES,
     Environment,
 )
-from bisimetric.paper.loss_benchmark.methods import Batch, Method
+from bisimetric.paper.loss_benchmark.methods import Method, NStepBatch
 from bisimetric.paper.loss_benchmark.networks import init_weights
 from bisimetric.paper.loss_benchmark.protocol import NOISES, POLICIES, Protocol, Run
 
@@ -196,7 +196,7 @@ def _observation_shape(tables: Tables) -> tuple[int, ...]:
     return (*size, last + 1) if size else (last + DISTRACTORS,)
 
 
-def sample_batch(key: Array, tables: Tables, run: RunArrays, protocol: Protocol) -> Batch:
+def sample_batch(key: Array, tables: Tables, run: RunArrays, protocol: Protocol) -> NStepBatch:
     """Draw transitions: states uniformly, actions from the run, n steps each.
 
     Args:
@@ -225,7 +225,7 @@ def sample_batch(key: Array, tables: Tables, run: RunArrays, protocol: Protocol)
         rho = run.noise_correlation
         noise = rho * noise + jnp.sqrt(1 - rho**2) * _sample_noise(key_step, tables, size)
         observations.append(render(tables, run, state, noise))
-    return Batch(
+    return NStepBatch(
         observations[0],
         actions[0],
         jnp.stack(rewards, axis=1),
