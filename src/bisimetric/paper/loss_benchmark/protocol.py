@@ -100,6 +100,7 @@ SELECTED: dict[str, Setting] = {
     "simsr": Setting(0.003, 0.1),
     "rap": Setting(0.0003, 1.0),
     "deepmdp": Setting(0.0003, 1.0),
+    "pair-q": Setting(0.003, 1.0),
     "on-policy": Setting(0.003, 0.1),
 }
 """The setting of each loss that tuning selected."""
