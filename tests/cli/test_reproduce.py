@@ -119,7 +119,7 @@ def test_losses_are_scored_drawn_and_reused(run: Run, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     for title in ("SimSR", "untrained encoder", "constant distance"):
         assert out.count(f"\n{title} ") == 2
-    for name in ("results.csv", "tables.md", "accuracy.png", "distractors.png"):
+    for name in ("results.csv", "tables.txt", "accuracy.png", "distractors.png"):
         assert f"saved      new/folder/{name}\n" in out
         assert (tmp_path / "new" / "folder" / name).stat().st_size > 1000
     stored = (tmp_path / "new" / "folder" / "results.csv").read_text()

@@ -10,6 +10,8 @@ from bisimetric.paper.loss_benchmark.environments import ENVIRONMENTS, Environme
 from bisimetric.paper.loss_benchmark.methods import METHODS, Method, NStepBatch, Readout
 from bisimetric.paper.loss_benchmark.protocol import Protocol, Setting
 from bisimetric.paper.loss_benchmark.report import (
+    build_reference_table,
+    build_settings_table,
     build_tables,
     draw_figures,
     format_table,
@@ -30,6 +32,8 @@ __all__ = [
     "Readout",
     "Row",
     "Setting",
+    "build_reference_table",
+    "build_settings_table",
     "build_tables",
     "draw_figures",
     "format_table",

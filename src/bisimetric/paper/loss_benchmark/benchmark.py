@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from bisimetric._progress import ProgressBar, show_progress
 from bisimetric.errors import InputError
@@ -111,11 +108,8 @@ def select_setting(rows: Iterable[Row]) -> Setting:
     Returns:
         The setting; the first of equal ones.
     """
-    errors: dict[Setting, list[float]] = {}
-    for row in rows:
-        error = row.scores["own_scaled_error"]
-        errors.setdefault(row.setting, []).append(error if math.isfinite(error) else 1.0)
-    return min(errors, key=lambda setting: float(np.mean(errors[setting])))
+    errors = storage.average_errors(rows)
+    return min(errors, key=lambda setting: errors[setting])
 
 
 def _get_selected(name: str) -> Setting:

@@ -193,7 +193,7 @@ def _compute_deepmdp(weights: Weights, target: Weights, batch: NStepBatch) -> Ar
 
 
 def _measure_groups(x: Array, y: Array) -> Array:
-    # Fused with the maximum over actions, it takes minutes to compile for a GPU.
+    # Apart from the maximum over actions: fused with it, XLA warned of a very slow compilation.
     values: Array = optimization_barrier(  # type: ignore[no-untyped-call]
         losses.metric_distance(x, y, group_size=GROUP_SIZE)
     )

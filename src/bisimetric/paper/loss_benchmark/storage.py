@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,6 +103,18 @@ def build_rows(
             key = (method.name, readout.name, environment.name, run.policy, run.noise)
             rows.append(Row(*key, *run.setting, run.seed, found))
     return rows
+
+
+def average_errors(rows: Iterable[Row]) -> dict[Setting, float]:
+    """Average the scaled error against the fixed point of the loss, per setting.
+
+    A network that diverged counts as 1, which is the scaled error of the distance 0.
+    """
+    errors: dict[Setting, list[float]] = {}
+    for row in rows:
+        error = row.scores["own_scaled_error"]
+        errors.setdefault(row.setting, []).append(error if math.isfinite(error) else 1.0)
+    return {setting: sum(found) / len(found) for setting, found in errors.items()}
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
