@@ -87,7 +87,7 @@ def measure(
         for name in losses:
             method = methods[name]
             is_tuned = tune and not method.is_control
-            setting = benchmark.tune(method, progress) if is_tuned else _get_selected(name)
+            setting = benchmark.tune(method, progress) if is_tuned else _get_setting(name)
             rows += [
                 row
                 for mdp in mdps
@@ -112,7 +112,7 @@ def select_setting(rows: Iterable[Row]) -> Setting:
     return min(errors, key=lambda setting: errors[setting])
 
 
-def _get_selected(name: str) -> Setting:
+def _get_setting(name: str) -> Setting:
     return SELECTED.get(name, DEFAULT_SETTING)
 
 

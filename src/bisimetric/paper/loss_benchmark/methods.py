@@ -102,38 +102,25 @@ class Method(NamedTuple):
     is_control: bool = False
 
 
-def _compute_mico(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
-    return losses.mico(
+def _compute_one_step(
+    loss: Callable[..., Array],
+    weights: Weights,
+    target: Weights,
+    batch: NStepBatch,
+    **options: float,
+) -> Array:
+    """Return a loss of embeddings of states and successors, the latter by the target network."""
+    return loss(
         embed(weights, batch.observations),
         embed(target, batch.next_observations),
         batch.rewards[:, 0],
         batch.terminated[:, 0],
         discount=DISCOUNT,
+        **options,
     )
 
 
-def _compute_reduced_mico(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
-    return losses.reduced_mico(
-        embed(weights, batch.observations),
-        embed(target, batch.next_observations),
-        batch.rewards[:, 0],
-        batch.terminated[:, 0],
-        discount=DISCOUNT,
-        reward_range=1.0,
-    )
-
-
-def _compute_simsr(weights: Weights, target: Weights, batch: NStepBatch) -> Array:
-    return losses.simsr(
-        embed(weights, batch.observations),
-        embed(target, batch.next_observations),
-        batch.rewards[:, 0],
-        batch.terminated[:, 0],
-        discount=DISCOUNT,
-    )
-
-
-def _represent_normalised(weights: Weights, observations: Array, reward_range: Array) -> Array:
+def _normalise_representation(weights: Weights, observations: Array, reward_range: Array) -> Array:
     max_norm = reward_range / (2 * (1 - DISCOUNT))
     return losses.normalise_embeddings(embed(weights, observations), max_norm)  # type: ignore[arg-type]
 
@@ -142,7 +129,7 @@ def _compute_dbc(
     weights: Weights, target: Weights, batch: NStepBatch, *, normalised: bool = False
 ) -> Array:
     """Return the loss of DBC and that of its latent model, which does not train the encoder."""
-    represent = _represent_normalised if normalised else represent_by_encoder
+    represent = _normalise_representation if normalised else represent_by_encoder
     rewards, terminated = batch.rewards[:, 0], batch.terminated[:, 0]
     x = represent(weights, batch.observations, batch.reward_range)
     target_x = represent(target, batch.observations, batch.reward_range)
@@ -279,7 +266,7 @@ METHODS = {
     for method in (
         Method(
             "mico",
-            _compute_mico,
+            functools.partial(_compute_one_step, losses.mico),
             (
                 Readout("mico", "MICo, U", "sampled_mico", _measure_mico),
                 Readout("mico-angle", "MICo, angle", "sampled_reduced_mico", _measure_angle),
@@ -287,7 +274,7 @@ METHODS = {
         ),
         Method(
             "reduced-mico",
-            _compute_reduced_mico,
+            functools.partial(_compute_one_step, losses.reduced_mico, reward_range=1.0),
             (
                 Readout(
                     "reduced-mico", "reduced MICo (KSMe)", "sampled_reduced_mico", _measure_kernel
@@ -309,13 +296,15 @@ METHODS = {
                     "normalised DBC",
                     "on_policy",
                     _measure_euclidean,
-                    _represent_normalised,
+                    _normalise_representation,
                 ),
             ),
             heads=("successor",),
         ),
         Method(
-            "simsr", _compute_simsr, (Readout("simsr", "SimSR", "independent_1", _measure_cosine),)
+            "simsr",
+            functools.partial(_compute_one_step, losses.simsr),
+            (Readout("simsr", "SimSR", "independent_1", _measure_cosine),),
         ),
         Method(
             "rap",
