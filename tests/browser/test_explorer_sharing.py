@@ -178,7 +178,7 @@ def test_the_copied_command_explains_the_pair(show: Open, run: Run, tmp_path: Pa
 
 def test_a_picture_that_fails_is_reported(show: Open, rooms: Distance) -> None:
     page = show(explorer.render_page(rooms))
-    page.evaluate("HTMLCanvasElement.prototype.toBlob = (resolve) => resolve(null)")
+    page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = (done) => done(null); }")
     page.locator("summary").click()
     page.get_by_role("button", name="map as PNG").click()
     expect(page.locator("summary")).to_have_text("not saved")

@@ -67,7 +67,7 @@ export const createFileName = (text) =>
     .slice(0, 60) || "bisimetric";
 
 // Save parts of a file as the browser does with downloads, and return its name.
-function saveFile(name, parts, type = "") {
+export function saveFile(name, parts, type = "") {
   const href = URL.createObjectURL(new Blob(parts, { type }));
   createElement("a", { href, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
