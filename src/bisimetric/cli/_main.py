@@ -99,6 +99,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("reproduce", "claims"): reproduce.claims,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
+    ("reproduce", "losses"): reproduce.losses,
 }
 """The built-in commands, by their words."""
 TEXT_ONLY = {("launch",), ("demo",)}

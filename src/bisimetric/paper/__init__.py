@@ -10,9 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.paper import algorithms, claims, convergence, gridworld, stability
+    from bisimetric.paper import (
+        algorithms,
+        claims,
+        convergence,
+        gridworld,
+        loss_benchmark,
+        stability,
+    )
 
-__all__ = ["algorithms", "claims", "convergence", "gridworld", "stability"]
+__all__ = ["algorithms", "claims", "convergence", "gridworld", "loss_benchmark", "stability"]
 
 
 def __getattr__(name: str) -> Any:
