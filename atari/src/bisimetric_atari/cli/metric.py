@@ -302,7 +302,11 @@ def _describe(
     )
     from bisimetric.cli.report import Fact, emit_values
     from bisimetric.learned.evaluation import EVALUATION_BATCH
-    from bisimetric_atari.paper.learning import evaluate_metric, is_stochastic
+    from bisimetric_atari.paper.learning import (
+        evaluate_metric,
+        excludes_random_actions,
+        is_stochastic,
+    )
 
     metadata, history = learned.metadata, learned.history
     episodes = int((data.terminated | data.truncated).sum())
@@ -330,13 +334,15 @@ def _describe(
         yield Fact("reference", f"{text}error {error:.0%} of their mean", value)
     else:
         unknown = {"correlation": None, "relative_error": None}
-        stochastic = is_stochastic(data)
-        reason = (
-            "actions are sampled or sticky"
-            if stochastic
-            else "no recorded future is long enough; record longer ones with fewer --num-envs or "
-            "more --steps"
-        )
+        if is_stochastic(data):
+            reason = "actions are sampled or sticky"
+        elif excludes_random_actions(data):
+            reason = "futures end at random actions; `bisimetric atari evaluate` plays other games"
+        else:
+            reason = (
+                "no recorded future is long enough; record longer ones with fewer --num-envs or "
+                "more --steps"
+            )
         yield Fact("reference", f"unknown: {reason}", unknown)
     quality = evaluate_metric(learned, data)
     yield describe_sampled_largest(quality)

@@ -104,7 +104,8 @@ def evaluate_metrics(
         horizon = exact_returns.compute_horizon(discounts[0])
         raise InputError(
             "evaluate: exact distances need deterministic agents and games, and futures recorded "
-            f"for {horizon} steps; record longer ones with fewer --num-envs or more --steps."
+            f"for {horizon} steps; record longer ones with fewer --num-envs or more --steps, and "
+            "without --exclude-random-actions."
         )
     x = data.observations[rows]
     for name, metric in metrics.items():

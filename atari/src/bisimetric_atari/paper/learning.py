@@ -146,6 +146,11 @@ def is_stochastic(data: Transitions) -> bool:
     return bool(metadata.get("sampled_actions") or metadata.get("repeat_action_probability"))
 
 
+def excludes_random_actions(data: Transitions) -> bool:
+    """Return whether the metadata record that steps with random actions were left out."""
+    return bool(data.metadata.get("exclude_random_actions"))
+
+
 def build_source(
     data: Transitions,
     *,
@@ -355,12 +360,13 @@ def sample_reference(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
     """Sample steps; return their exact distances too.
 
-    These are None if too few futures are recorded, or actions are sampled or sticky.
+    These are None if too few futures are recorded, actions are sampled or sticky, or random
+    actions were left out: what is then recorded to its end is not a uniform sample.
     """
     horizon = exact_returns.compute_horizon(discount)
     rng = np.random.default_rng(seed)
     complete = exact_returns.find_complete_steps(data.terminated, data.truncated, horizon)
-    if len(complete) < 2 or is_stochastic(data):
+    if len(complete) < 2 or is_stochastic(data) or excludes_random_actions(data):
         return np.sort(rng.choice(len(data), min(num_samples, len(data)), replace=False)), None
     rows = np.sort(rng.choice(complete, min(num_samples, len(complete)), replace=False))
     futures = exact_returns.gather_futures(data.rewards, data.terminated, rows, horizon)
