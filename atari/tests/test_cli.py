@@ -258,20 +258,6 @@ def test_every_algorithm_learns(run: Run, agent: str, algorithm: str) -> None:
 
 
 @pytest.mark.slow
-def test_random_actions_are_left_out(run: Run, agent: str) -> None:
-    words = ("--hidden", "8", "--updates", "4", "--batch-size", "8", "--num-envs", "2")
-    play = ("--steps", "80", "--data", "steps.npz", "--epsilon", "0.3", "--exclude-random-actions")
-    done = run("atari", "learn", "Pong", "--agent", agent, "-o", "out", *words, *play)
-    assert done.code == 0, done.err
-    assert "unknown: futures end at random actions; `bisimetric atari evaluate`" in done.out
-    data = Transitions.load("steps.npz")
-    assert 40 < len(data) < 80
-    assert data.metadata["exclude_random_actions"]
-    other = run("atari", "learn", "Pong", "--agent", agent, "--data", "steps.npz")
-    assert_input_error(other, "its exclude_random_actions is True and here it is False")
-
-
-@pytest.mark.slow
 def test_sticky_actions_are_recorded_and_have_no_reference(run: Run, agent: str) -> None:
     words = ("--hidden", "8", "--updates", "4", "--batch-size", "8", "--num-envs", "2")
     sticky = ("--repeat-action-probability", "0.25", "--max-noops", "1", "--epsilon", "0.1")

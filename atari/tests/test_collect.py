@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bisimetric.errors import InputError, InsufficientMemory
 from bisimetric.transitions import COLUMNS, Transitions
-from bisimetric_atari.games import AgentOutput, AtariGames, IdleAgent, collect
+from bisimetric_atari.games import AgentOutput, AtariGames, collect
 from bisimetric_atari.games.agent import EpsilonGreedyPolicy
 from simple_agents import ChecksumAgent
 
@@ -75,24 +75,6 @@ def test_transitions_depend_on_the_seed_and_not_on_the_threads() -> None:
     one = collect(NAME, ChecksumAgent(NAME), num_threads=1, **options)
     assert are_equal(one, collect(NAME, ChecksumAgent(NAME), num_threads=4, **options))
     assert not are_equal(one, collect(NAME, ChecksumAgent(NAME), **{**options, "seed": 3}))
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])
-def test_random_actions_are_left_out_on_request(epsilon: float) -> None:
-    agent = IdleAgent(NAME)
-    options: dict[str, Any] = {"steps": 1000, "num_envs": 3, "epsilon": epsilon, "seed": 4}
-    whole = collect(NAME, agent, **options)
-    found = collect(NAME, agent, exclude_random_actions=True, **options)
-    kept = np.flatnonzero(whole.actions == 0)
-    assert epsilon == 0 or 0 < len(kept) < len(whole)
-    assert len(found) == len(kept)
-    for name in ("observations", "actions", "rewards", "next_observations", "terminated"):
-        assert np.array_equal(getattr(found, name), getattr(whole, name)[kept]), name
-    follows = np.append(np.diff(kept) == 1, False)
-    last = whole.terminated[kept] | whole.truncated[kept]
-    assert np.array_equal(found.terminated | found.truncated, last | ~follows)
-    assert not (found.terminated & found.truncated).any()
-    assert found.metadata["exclude_random_actions"]
 
 
 def test_the_agent_is_called_once_per_frame() -> None:

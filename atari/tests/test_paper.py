@@ -46,18 +46,6 @@ def sum_reward_gaps(data: Transitions, i: int, j: int, discount: float) -> float
     return total
 
 
-def test_data_without_random_actions_have_no_reference() -> None:
-    data = make_game(200)
-    _, exact = learning.sample_reference(data, 0.8)
-    assert exact is not None
-    left_out = dataclasses.replace(data, metadata={**data.metadata, "exclude_random_actions": True})
-    assert not learning.excludes_random_actions(data)
-    assert learning.excludes_random_actions(left_out)
-    found, none = learning.sample_reference(left_out, 0.8)
-    assert none is None
-    assert len(found) == len(data)
-
-
 def test_recorded_futures_give_the_exact_distance() -> None:
     data, discount = make_game(200), 0.8
     horizon = exact_returns.compute_horizon(discount)

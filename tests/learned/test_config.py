@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Any
 
@@ -232,25 +231,6 @@ def test_a_run_in_parts_is_the_whole_run(
         np.testing.assert_array_equal(rest.history["loss"], whole.history["loss"])
 
 
-def test_weight_decay_is_that_of_adamw() -> None:
-    settings = dataclasses.replace(TINY, weight_decay=0.3)
-    plain, decayed = (run(3, updates=1, config=each).state for each in (TINY, settings))
-    network = TINY.build_network(STATES, "bisimulation", DISCOUNT)
-    start = training.initialise_state(TINY, network, 3, jax.random.key(3)[None])
-    rate = float(TINY.learning_rate_at(jnp.int32(0), jnp.int32(1)))
-    for one, other, before in zip(
-        *(leaves(each.parameters) for each in (plain, decayed, start)), strict=True
-    ):
-        np.testing.assert_allclose(other, one - rate * 0.3 * before, rtol=1e-5, atol=1e-8)
-    assert not same(plain.parameters, decayed.parameters)
-
-
-@pytest.mark.parametrize("value", [-0.1, math.nan, "much"])
-def test_weight_decay_is_validated(value: Any) -> None:
-    with pytest.raises(InputError, match=contains(f"PairQConfig: weight_decay is {value!r}")):
-        PairQConfig(weight_decay=value)
-
-
 def test_a_run_with_decay_is_not_resumed_with_other_updates(tmp_path: Path) -> None:
     file = tmp_path / "run.safetensors"
     done = run(3, checkpoint=file)
@@ -270,7 +250,6 @@ def test_a_run_with_decay_is_not_resumed_with_other_updates(tmp_path: Path) -> N
         ({"num_networks": 1}, "its num_networks is 2 and here it is 1; resume it with the same"),
         ({"warm_up": 3}, "its warm_up is 2 and here it is 3"),
         ({"decay": False}, "its decay is True and here it is False"),
-        ({"weight_decay": 0.5}, "its weight_decay is 0.0 and here it is 0.5"),
         (
             {"network": MetricNetwork((8,), num_groups=2, group_size=4)},
             "its num_groups is 4 and here it is 2",

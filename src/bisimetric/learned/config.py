@@ -144,8 +144,6 @@ class PairQConfig:
         num_networks: networks trained together; with 2, one selects the action and the other
             evaluates it (double Q-learning). 1 overestimates.
         decay: whether the learning rate follows a cosine decay to 0 at the last update.
-        weight_decay: decoupled weight decay (AdamW): every update also subtracts the learning rate
-            times this times the weights.
 
     Raises:
         InputError: when a field is out of range, or `network` is of another type.
@@ -163,7 +161,6 @@ class PairQConfig:
     lookahead: float = 10
     num_networks: int = 2
     decay: bool = True
-    weight_decay: float = 0.0
     name: ClassVar[str] = "pair-q"
 
     def __post_init__(self) -> None:
@@ -182,10 +179,6 @@ class PairQConfig:
         }
         validate_fields(self, minimums, ("learning_rate", "epsilon"))
         object.__setattr__(self, "lookahead", validate_lookahead("PairQConfig", self.lookahead))
-        weight_decay = validate_number(
-            "PairQConfig", "weight_decay", self.weight_decay, positive=False
-        )
-        object.__setattr__(self, "weight_decay", weight_decay)
 
     def build_network(
         self, source: TrainingSource, kind: LearnedKind, discount: float

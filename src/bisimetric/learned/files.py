@@ -196,9 +196,8 @@ def restore_run(
     """
     tensors, metadata = read_tensors(path, RUN_FORMAT, "learning run")
     config = initial.config
-    # Castro (2020) had no lookahead in earlier files, and pair Q-learning no weight decay.
+    # Castro (2020) had no lookahead in earlier files.
     metadata.setdefault("lookahead", 1)
-    metadata.setdefault("weight_decay", 0.0)
     expected = describe_run(initial.kind, initial.discount, config, initial.seeds)
     for name, here in expected.items():
         # After a divergence one resumes with a smaller learning rate.

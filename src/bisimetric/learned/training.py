@@ -130,10 +130,7 @@ def initialise_state(config: Algorithm, network: Any, features: int, keys: Array
 
 
 def _build_adam(config: Algorithm) -> optax.GradientTransformation:
-    """Return Adam, or AdamW where the algorithm has a weight decay."""
-    adam = optax.scale_by_adam(eps=config.epsilon)
-    weight_decay: float = getattr(config, "weight_decay", 0.0)
-    return optax.chain(adam, optax.add_decayed_weights(weight_decay)) if weight_decay else adam
+    return optax.scale_by_adam(eps=config.epsilon)
 
 
 def advance(

@@ -84,14 +84,21 @@ def learn(
     ] = None,
     batch_size: Annotated[
         int | None,
-        arg(metavar="B", help_behavior_hint="(default: 128; recorded-returns, Pong: 256)"),
+        arg(
+            metavar="B",
+            help_behavior_hint="(default: 128; recorded-returns, Pong and Asterix: 256)",
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
         arg(metavar="R", help_behavior_hint="(default: 0.001; castro2020: 7.5e-5, Pong 0.001)"),
     ] = None,
     target_update_period: Annotated[
-        int | None, arg(metavar="C", help_behavior_hint="(default: 25; castro2020: 125)")
+        int | None,
+        arg(
+            metavar="C",
+            help_behavior_hint="(default: 25; recorded-returns: 500; castro2020: 125)",
+        ),
     ] = None,
     discount: DiscountArg = 0.99,
     learning_starts: Annotated[
@@ -302,11 +309,7 @@ def _describe(
     )
     from bisimetric.cli.report import Fact, emit_values
     from bisimetric.learned.evaluation import EVALUATION_BATCH
-    from bisimetric_atari.paper.learning import (
-        evaluate_metric,
-        excludes_random_actions,
-        is_stochastic,
-    )
+    from bisimetric_atari.paper.learning import evaluate_metric, is_stochastic
 
     metadata, history = learned.metadata, learned.history
     episodes = int((data.terminated | data.truncated).sum())
@@ -334,15 +337,13 @@ def _describe(
         yield Fact("reference", f"{text}error {error:.0%} of their mean", value)
     else:
         unknown = {"correlation": None, "relative_error": None}
-        if is_stochastic(data):
-            reason = "actions are sampled or sticky"
-        elif excludes_random_actions(data):
-            reason = "futures end at random actions; `bisimetric atari evaluate` plays other games"
-        else:
-            reason = (
-                "no recorded future is long enough; record longer ones with fewer --num-envs or "
-                "more --steps"
-            )
+        stochastic = is_stochastic(data)
+        reason = (
+            "actions are sampled or sticky"
+            if stochastic
+            else "no recorded future is long enough; record longer ones with fewer --num-envs or "
+            "more --steps"
+        )
         yield Fact("reference", f"unknown: {reason}", unknown)
     quality = evaluate_metric(learned, data)
     yield describe_sampled_largest(quality)

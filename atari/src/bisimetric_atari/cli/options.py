@@ -50,8 +50,6 @@ class CollectOptions:
     """emulator frames per step"""
     repeat_action_probability: RepeatActionArg = 0.0
     """sticky actions: the probability, per frame, that the last action is repeated"""
-    exclude_random_actions: bool = False
-    """leave out the steps with random actions, so that recorded futures are the agent's own"""
 
     def parse_steps(self) -> int:
         """Return the number of steps."""
@@ -76,7 +74,6 @@ class CollectOptions:
             max_noops=self.max_noops,
             frame_skip=self.frame_skip,
             repeat_action_probability=self.repeat_action_probability,
-            exclude_random_actions=self.exclude_random_actions,
             data=self.data,
         )
 

@@ -60,7 +60,6 @@ def collect(
     max_episode_steps: int = MAX_EPISODE_STEPS,
     frame_skip: int = FRAME_SKIP,
     repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
-    exclude_random_actions: bool = False,
 ) -> Transitions:
     """Collect transitions whose observations are the agent's features.
 
@@ -86,10 +85,6 @@ def collect(
         frame_skip: emulator frames per step.
         repeat_action_probability: sticky actions: the probability, per frame, that the emulator
             repeats the last action.
-        exclude_random_actions: whether to leave out the steps whose action was random and not the
-            agent's own, and to truncate the episode before each of them. The recorded futures are
-            then those of the agent alone, while the random actions lead to more states. `steps`
-            counts the steps that are left out, too.
 
     Returns:
         The transitions, observations (steps, k) float16.
@@ -161,29 +156,15 @@ def collect(
         "frame_skip": frame_skip,
         "repeat_action_probability": repeat_action_probability,
         "observes": get_observes(agent),
-        "exclude_random_actions": exclude_random_actions,
         "sampled_actions": any(group.policy.has_sampled for group in groups),
         "ale_py": import_game_package("ale_py").__version__,
     }
-    columns = buffer.get_columns()
-    if exclude_random_actions:
-        columns = _exclude_steps(columns, buffer.is_random)
     return Transitions(
-        **columns,
+        **buffer.get_columns(),
         num_actions=len(game.actions),
         action_names=game.actions,
         metadata=collect_metadata(details),
     )
-
-
-def _exclude_steps(columns: dict[str, Any], excluded: Mask) -> dict[str, Any]:
-    """Leave out rows; the row before one of them is truncated unless it ends an episode."""
-    before = np.append(excluded[1:], False)
-    truncated = columns["truncated"] | (before & ~columns["terminated"])
-    return {
-        name: freeze(column[~excluded])
-        for name, column in {**columns, "truncated": truncated}.items()
-    }
 
 
 class _TransitionBuffer:
@@ -196,7 +177,6 @@ class _TransitionBuffer:
         self.next_observations = np.empty(shape, FEATURE_DTYPE)
         self.actions, self.rewards = np.empty(steps, np.int64), np.empty(steps)
         self.terminated, self.truncated = np.empty(steps, np.bool_), np.empty(steps, np.bool_)
-        self.is_random = np.empty(steps, np.bool_)
         edges = np.arange(num_envs + 1) * steps // num_envs
         self.start, self.stop = edges[:-1], edges[1:]
         self.row = self.start.copy()
@@ -234,13 +214,11 @@ class _TransitionBuffer:
         indices: GameIndices,
         mask: Mask,
         actions: NDArray[np.int64],
-        own_actions: NDArray[np.int64],
         features: NDArray[np.float16],
     ) -> None:
         """Begin a row in the masked games with the observation and the action."""
         rows = self.row[indices[mask]]
         self.actions[rows] = actions[mask]
-        self.is_random[rows] = (actions != own_actions)[mask]
         self.observations[rows] = features[mask]
 
     def get_columns(self) -> dict[str, Any]:
@@ -275,7 +253,7 @@ class _GameGroup:
         self._buffer.store_outcomes(self._indices, self._active, step, features)
         incomplete = self._buffer.row[self._indices] < self._buffer.stop[self._indices]
         self._active = incomplete & ~(step.terminated | step.truncated)
-        self._buffer.store_actions(self._indices, self._active, actions, output.action, features)
+        self._buffer.store_actions(self._indices, self._active, actions, features)
         self._finished = not incomplete.any()
         if not self._finished:
             self._games.send(actions)

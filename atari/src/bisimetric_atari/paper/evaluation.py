@@ -104,8 +104,7 @@ def evaluate_metrics(
         horizon = exact_returns.compute_horizon(discounts[0])
         raise InputError(
             "evaluate: exact distances need deterministic agents and games, and futures recorded "
-            f"for {horizon} steps; record longer ones with fewer --num-envs or more --steps, and "
-            "without --exclude-random-actions."
+            f"for {horizon} steps; record longer ones with fewer --num-envs or more --steps."
         )
     x = data.observations[rows]
     for name, metric in metrics.items():

@@ -108,7 +108,6 @@ def load_or_collect(
     max_noops: int = MAX_NOOPS,
     frame_skip: int = FRAME_SKIP,
     repeat_action_probability: float = REPEAT_ACTION_PROBABILITY,
-    exclude_random_actions: bool = False,
     data: str | os.PathLike[str] | None = None,
 ) -> Transitions:
     """Read transitions of an agent from a file, or collect them and write it.
@@ -126,8 +125,6 @@ def load_or_collect(
         frame_skip: emulator frames per step.
         repeat_action_probability: sticky actions: the probability, per frame, that the emulator
             repeats the last action.
-        exclude_random_actions: whether to leave out the steps with random actions; see
-            `games.collect`.
         data: the file; None for no file. What its metadata do not record is not compared, so that
             features collected elsewhere can be used.
 
@@ -135,8 +132,8 @@ def load_or_collect(
         The transitions.
 
     Raises:
-        InputError: if the file records another game, agent, clipping or frame skip, other sticky
-            actions, or other steps that were left out.
+        InputError: if the file records another game, agent, clipping, frame skip or other sticky
+            actions.
     """
     game = find_game(game)
     if data is not None and Path(data).exists():
@@ -147,7 +144,6 @@ def load_or_collect(
             "clip_rewards": clip_rewards,
             "frame_skip": frame_skip,
             "repeat_action_probability": repeat_action_probability,
-            "exclude_random_actions": exclude_random_actions,
         }
         for field, value in expected.items():
             stored = transitions.metadata.get(field, value)
@@ -171,7 +167,6 @@ def load_or_collect(
         max_noops=max_noops,
         frame_skip=frame_skip,
         repeat_action_probability=repeat_action_probability,
-        exclude_random_actions=exclude_random_actions,
     )
     if data is not None:
         transitions.save(data)

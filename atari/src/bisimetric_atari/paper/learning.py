@@ -74,6 +74,7 @@ LEARNING_RATES = {"Pong": 1e-3}
 RECORDED_RETURNS = PairQConfig(
     MetricNetwork((512, 512), num_groups=64, group_size=4, fourier_features=0),
     batch_size=128,
+    target_update_period=500,
     num_networks=1,
     lookahead=math.inf,
 )
@@ -84,7 +85,7 @@ DEFAULT_UPDATES = {"recorded-returns": 40_000, "pair-q": 24_000, "mico": 24_000}
 """Gradient updates by algorithm; castro2020 takes one per 4 agent steps."""
 
 RECORDED_RETURNS_UPDATES = {"Pong": 60_000}
-RECORDED_RETURNS_BATCHES = {"Pong": 256}
+RECORDED_RETURNS_BATCHES = {"Pong": 256, "Asterix": 256}
 """Updates and batch sizes of `recorded-returns` that differ from its default, by game."""
 
 NUM_RECORDS = 120
@@ -118,7 +119,7 @@ def build_config(name: AlgorithmName, game: str) -> Algorithm:
         batch_size = RECORDED_RETURNS_BATCHES.get(game, RECORDED_RETURNS.batch_size)
         return dataclasses.replace(RECORDED_RETURNS, batch_size=batch_size)
     if name == "pair-q":
-        return dataclasses.replace(RECORDED_RETURNS, lookahead=10)
+        return dataclasses.replace(RECORDED_RETURNS, lookahead=10, target_update_period=25)
     return PairTDConfig(batch_size=128)
 
 
@@ -144,11 +145,6 @@ def is_stochastic(data: Transitions) -> bool:
     """Return whether the metadata record sampled or sticky actions."""
     metadata = data.metadata
     return bool(metadata.get("sampled_actions") or metadata.get("repeat_action_probability"))
-
-
-def excludes_random_actions(data: Transitions) -> bool:
-    """Return whether the metadata record that steps with random actions were left out."""
-    return bool(data.metadata.get("exclude_random_actions"))
 
 
 def build_source(
@@ -360,13 +356,12 @@ def sample_reference(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
     """Sample steps; return their exact distances too.
 
-    These are None if too few futures are recorded, actions are sampled or sticky, or random
-    actions were left out: what is then recorded to its end is not a uniform sample.
+    These are None if too few futures are recorded, or actions are sampled or sticky.
     """
     horizon = exact_returns.compute_horizon(discount)
     rng = np.random.default_rng(seed)
     complete = exact_returns.find_complete_steps(data.terminated, data.truncated, horizon)
-    if len(complete) < 2 or is_stochastic(data) or excludes_random_actions(data):
+    if len(complete) < 2 or is_stochastic(data):
         return np.sort(rng.choice(len(data), min(num_samples, len(data)), replace=False)), None
     rows = np.sort(rng.choice(complete, min(num_samples, len(complete)), replace=False))
     futures = exact_returns.gather_futures(data.rewards, data.terminated, rows, horizon)
