@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-minimum test-sb3 test-browser mutate lint format docs bench peers dist clean
+.PHONY: help demo test test-slow test-minimum test-sb3 test-browser test-js explorer mutate lint format docs bench peers dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,8 @@ test-minimum: .venv-minimum/.installed ## the tests of `make test` with the olde
 	EXAMPLES=1 NUMBA_CACHE_DIR=$(CURDIR)/.venv-minimum/numba .venv-minimum/bin/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/browser --ignore=tools/docs \
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
-test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, and losses and agents of PyTorch, in .venv-sb3
-	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py
+test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, PyTorch and gymnax, and losses of PyTorch, in .venv-sb3
+	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py tests/losses/test_agents.py
 
 test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is installed if possible
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
@@ -33,7 +33,16 @@ test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is in
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
 	  then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; \
 	  else echo "no Chromium is installed: install it (Debian, Ubuntu: apt install chromium), then make test-browser." >&2; exit 1; fi
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/browser
+
+test-js: node_modules/.installed ## the explorer's scripts: eslint, prettier, type checks, tests, and that the bundles are up to date (needs Node 20)
+	npm run --silent lint
+	npm run --silent types
+	npm test --silent
+	npm run --silent check
+
+explorer: node_modules/.installed ## bundle the explorer's scripts into src/bisimetric/explorer/built (needs Node 20)
+	npm run --silent build
 
 mutate: .venv/.installed-dev ## mutation testing of the modules that prove bounds; MUTATE="--line exact/_request.py:60"
 	$(BIN)/python tools/mutate.py $(MUTATE)
@@ -44,9 +53,10 @@ lint: .venv/.installed-dev ## ruff, codespell and mypy
 	$(BIN)/codespell src atari tests tools benchmarks examples docs *.md
 	$(BIN)/mypy
 
-format: .venv/.installed-dev ## format the code with ruff
+format: .venv/.installed-dev ## format the code with ruff and, where Node is installed, prettier
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	@if command -v npm > /dev/null; then $(MAKE) --no-print-directory node_modules/.installed && npm run --silent format; fi
 
 docs: .venv/.installed-dev ## build the documentation site into site/; DOCS=--draft leaves out what runs for minutes
 	$(BIN)/python tools/docs/build.py $(DOCS)
@@ -65,7 +75,7 @@ dist: .venv-dist/.installed ## build sdist and wheel of both distributions into 
 	$(PYTHON) tools/check_distributions.py dist $(if $(TAG),--tag $(TAG))
 
 clean: ## remove everything that was generated, .venv included
-	rm -rf .venv .venv-dist .venv-minimum .venv-peers .venv-sb3 build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-dist .venv-minimum .venv-peers .venv-sb3 node_modules build demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -76,6 +86,12 @@ $(BIN)/python:
 
 .venv/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+node_modules/.installed: package.json package-lock.json
+	@node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2> /dev/null || { \
+	  echo "the explorer's scripts are bundled and tested with Node 20 or later, which is not installed: install it (nodejs.org). Nothing else needs it." >&2; exit 1; }
+	npm ci --silent
 	@touch $@
 
 .venv-peers/.installed: benchmarks/peers.txt
@@ -89,7 +105,8 @@ $(BIN)/python:
 	@touch $@
 
 # On Linux, PyTorch installs gigabytes of GPU libraries unless pip finds a CPU build, "2.13.0+cpu",
-# which satisfies the requirement and has precedence.
+# which satisfies the requirement and has precedence. gymnax is here and not in the extra `test`: it
+# excludes the newest Gymnasium, and needs Flax; it imports six without requiring it.
 .venv-sb3/.installed: pyproject.toml atari/pyproject.toml atari/tests/sb3.txt
 	$(PYTHON) -m venv .venv-sb3
 	.venv-sb3/bin/python -m pip install --quiet --requirement atari/tests/sb3.txt --editable . --editable atari

@@ -81,6 +81,7 @@ def properties() -> dict[str, Property]:
         if kind == "mico":
             continue
         add(f"uses.compress {kind}", partial(checks.compress, kind=kind), period=4)
+        add(f"exact.asynchronous {kind}", partial(checks.asynchronous, kind=kind))
         pairs = partial(checks.pairs_of_mdp, kind=kind)
         add(f"pairs {kind}", pairs)
         add(f"pairs {kind} tol=1e3", pairs, tol=1e3, period=2)

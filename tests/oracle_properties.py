@@ -128,9 +128,14 @@ def check_table(d: Any, reference: Enclosure) -> Violations:
     if excess[worst] > 0:
         found, true = values[worst], reference[worst]
         yield f"d{worst} = {found!r}, error {d.error!r}, true {true!r}: {excess[worst]:.3g} times"
-    ids = np.arange(states)
+    yield from check_bounds(d, reference)
+
+
+def check_bounds(d: Any, reference: Enclosure) -> Violations:
+    """Every interval of `bounds` holds the true distance."""
+    ids = np.arange(d.mdp.num_states)
     low, high = d.bounds(ids[:, None], ids[None])
-    for pair in excess:
+    for pair in itertools.product(ids.tolist(), repeat=2):
         if not (
             reference.above(pair, float(low[pair])) and reference.below(pair, float(high[pair]))
         ):
@@ -437,6 +442,18 @@ def gpu(subject: Subject, kind: Kind, **options: Any) -> Violations:
     finally:
         cuda.find_device = there
     yield from check_table(d, reference)
+
+
+def asynchronous(subject: Subject, kind: QueryKind) -> Violations:
+    """Bounds after some updates of random pairs, also where the iteration stops early."""
+    states, rng = subject.mdp.num_states, subject.rng
+    schedule: Any = rng.choice(["uniform", "round_robin", "widest"])
+    updates = int(rng.integers(1, 20)) * states**2
+    policy = subject.policy if kind == "on_policy" else None
+    bounds = exact.asynchronous(
+        subject.mdp, kind=kind, policy=policy, schedule=schedule, updates=updates
+    )
+    yield from check_bounds(bounds, subject.reference(kind))
 
 
 def wide_rows(subject: Subject, kind: Kind, width: int, discount: float) -> Violations:

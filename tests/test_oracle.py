@@ -19,6 +19,7 @@ QUICK = [
     "exact.on_policy",
     "exact.lax",
     "exact.mico",
+    "exact.asynchronous lax",
     "pairs bisimulation",
     "ImplicitMDP on_policy",
     "relation.bisimulation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import tomllib
@@ -140,19 +141,36 @@ def test_substitutions(text: str, expected: str) -> None:
     ids=["bisimetric", "bisimetric-atari"],
 )
 def test_files_of_the_wheel(package: check_distributions.Package, folder: str) -> None:
+    excluded = HATCH["build"]["targets"]["wheel"]["exclude"]
     files = [
         str(path.relative_to(ROOT / folder))
         for path in (ROOT / folder / package.name).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and not any(fnmatch.fnmatch(f"/{path.relative_to(ROOT)}", each) for each in excluded)
     ]
+    licences = [f"licenses/{name}" for name in package.licences]
     metadata = [
-        f"{package.name}-1.dist-info/{name}"
-        for name in ("METADATA", "entry_points.txt", "licenses/LICENSE")
+        f"{package.name}-1.dist-info/{name}" for name in ("METADATA", "entry_points.txt", *licences)
     ]
     assert check_distributions.find_problems([*files, *metadata], "1", package) == []
     # Compression makes the wheel smaller than its files, and never much larger.
     sizes = sum((ROOT / folder / name).stat().st_size for name in files)
     assert sizes < 2 * package.max_bytes
+
+
+def test_licences_of_the_wheel_are_those_of_the_project() -> None:
+    assert PROJECT["license-files"] == [*check_distributions.CORE.licences]
+    assert all((ROOT / name).is_file() for name in PROJECT["license-files"])
+
+
+def test_the_lock_file_names_no_registry() -> None:
+    lock = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))
+    packages = {name: each for name, each in lock["packages"].items() if name}
+    assert len(packages) > 50
+    for name, each in packages.items():
+        assert "resolved" not in each, name
+        assert each["integrity"].startswith("sha512-"), name
 
 
 def test_a_tag_must_be_the_version(tmp_path: Path) -> None:

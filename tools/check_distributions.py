@@ -32,6 +32,7 @@ class Package:
         suffixes: names of its files end in one of these.
         required: data files that it must contain.
         forbidden: words that no path of it contains.
+        licences: licence files that it must contain, beside the package.
     """
 
     name: str
@@ -39,14 +40,22 @@ class Package:
     suffixes: tuple[str, ...]
     required: tuple[str, ...]
     forbidden: tuple[str, ...] = ()
+    licences: tuple[str, ...] = ("LICENSE",)
 
 
 CORE = Package(
     "bisimetric",
     2_000_000,
     (".py", ".typed", ".cu", ".css", ".html", ".js", ".md", ".LICENSE"),
-    ("py.typed", "explorer/parts/page.html", "exact/gpu/kernels.cu"),
-    ("atari", "rainbow", "games/", "agents/"),
+    (
+        "py.typed",
+        "explorer/parts/page.html",
+        *(f"explorer/built/{name}.js" for name in ("charts", "page", "notebook", "episode")),
+        "explorer/built/charts.LICENSE",
+        "exact/gpu/kernels.cu",
+    ),
+    ("atari", "rainbow", "games/", "agents/", "node_modules/", "explorer/parts/main.js"),
+    ("LICENSE", "src/bisimetric/explorer/built/charts.LICENSE"),
 )
 ATARI = Package(
     "bisimetric_atari",
@@ -73,7 +82,8 @@ def find_problems(members: Iterable[str], version: str, package: Package = CORE)
         version: of the wheel.
         package: what it may and must contain.
 
-    >>> metadata = ["METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"]
+    >>> metadata = ["METADATA", "WHEEL", "RECORD", "entry_points.txt"]
+    >>> metadata += [f"licenses/{name}" for name in CORE.licences]
     >>> complete = [f"bisimetric-0.1.0.dist-info/{name}" for name in metadata]
     >>> complete += [f"bisimetric/{name}" for name in CORE.required]
     >>> find_problems(complete, "0.1.0")
@@ -96,7 +106,8 @@ def find_problems(members: Iterable[str], version: str, package: Package = CORE)
         )
     ]
     required = [f"{package.name}/{name}" for name in package.required]
-    for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
+    licences = [f"licenses/{name}" for name in package.licences]
+    for name in ("METADATA", "entry_points.txt", *licences):
         required.append(metadata + name)
     missing = [name for name in required if name not in names]
     return problems + [

@@ -131,8 +131,9 @@ except InputError as error:
 
 # %% [markdown]
 # The empirical model does not need determinism. Its distance has a proven error, but only *with
-# respect to the empirical model*: nothing bounds how far the estimated probabilities are from the
-# true ones. Here the true model is known, so that can be measured.
+# respect to the empirical model*: it says nothing about how far the estimated probabilities are
+# from the true ones. Here the true model is known, so that can be measured. Where it is not,
+# `exact.confidence_bounds` bounds the distances of the environment with some probability.
 
 # %%
 reference = exact.bisimulation(worlds.load("FrozenLake-v1", discount=0.9))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         views,
         worlds,
     )
-    from bisimetric.distance import Coverage, Distance
+    from bisimetric.distance import Coverage, Distance, DistanceBounds
     from bisimetric.errors import InputError, InsufficientMemory, NotConverged
     from bisimetric.implicit_mdp import ImplicitMDP
     from bisimetric.mdp import MDP
@@ -39,6 +39,7 @@ __all__ = [
     "MDP",
     "Coverage",
     "Distance",
+    "DistanceBounds",
     "ImplicitMDP",
     "InputError",
     "InsufficientMemory",
@@ -63,6 +64,7 @@ _DEFINING_MODULES = {
     "MDP": "mdp",
     "Coverage": "distance",
     "Distance": "distance",
+    "DistanceBounds": "distance",
     "ImplicitMDP": "implicit_mdp",
     "InputError": "errors",
     "InsufficientMemory": "errors",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bisimetric.distance import Distance
+    from bisimetric.distance import Distance, DistanceBounds
     from bisimetric.exact._query import QueryResult
     from bisimetric.learned._fit import FitResult
     from bisimetric.planning import ValueFunction
@@ -67,7 +67,9 @@ class NotConverged(RuntimeError):  # noqa: N818 - reads as a statement, like Sto
         partial: the result with the bound that was proven.
     """
 
-    def __init__(self, message: str, partial: Distance | ValueFunction | QueryResult) -> None:
+    def __init__(
+        self, message: str, partial: Distance | DistanceBounds | ValueFunction | QueryResult
+    ) -> None:
         super().__init__(message)
         self.partial = partial
 

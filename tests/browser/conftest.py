@@ -43,14 +43,21 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
 
     def record_request(request: Request) -> None:
-        if not request.url.startswith(("file:", "data:", "about:")):
+        if not request.url.startswith(("file:", "data:", "about:", "blob:")):
             failures.append(f"asked for {request.url}")
 
     def record_message(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             failures.append(f"{message.type}: {message.text}")
 
-    def open_page(text: str, *, width: int = 1280, dark: bool = False, strict: bool = True) -> Page:
+    def open_page(
+        text: str,
+        *,
+        width: int = 1280,
+        dark: bool = False,
+        strict: bool = True,
+        fragment: str = "#view=distances",  # a link, so that no guide is shown
+    ) -> Page:
         path = tmp_path / f"page{len(contexts)}.html"
         path.write_text(text, encoding="utf-8")
         context = browser.new_context(
@@ -62,7 +69,7 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         if strict:
             page.on("console", record_message)
         page.on("pageerror", lambda error: failures.append(f"failed: {error}"))
-        page.goto(path.as_uri())
+        page.goto(path.as_uri() + fragment)
         return page
 
     yield open_page
@@ -88,4 +95,5 @@ def several(rooms: Distance) -> dict[str, Distance]:
 
 @pytest.fixture(scope="session")
 def comparison_page(several: dict[str, Distance]) -> str:
-    return explorer.build_page(several, title="two rooms").html
+    files = {name: f"{name}.npz" for name in several}
+    return explorer.build_page(several, title="two rooms", files=files).html

@@ -15,6 +15,7 @@ from bisimetric import exact, explorer, planning, worlds
 
 VIEWS = """
 distances  1280 light
+guide      1280 dark
 compare    1280 light
 values     1280 dark
 classes    1280 dark
@@ -33,12 +34,13 @@ def render_pages() -> dict[str, str]:
     rooms = explorer.build_page(
         {"d~": d, "d_lax": exact.lax(mdp), "d^π": exact.on_policy(mdp, policy)},
         title="mirrored-rooms",
+        files={"d~": "d.npz", "d_lax": "lax.npz", "d^π": "policy.npz"},
     ).html
     lake = exact.bisimulation(worlds.load("FrozenLake-v1"))
     random = exact.bisimulation(worlds.load("random", states=150, successors=2, discount=0.9))
     head = "<!doctype html><meta charset=utf-8><title>notebook</title><pre>In [1]: d</pre>"
     return {
-        **dict.fromkeys(("distances", "compare", "values", "classes", "phone"), rooms),
+        **dict.fromkeys(("distances", "guide", "compare", "values", "classes", "phone"), rooms),
         "coupling": explorer.render_page(lake, title="FrozenLake-v1, slippery"),
         "points": explorer.render_page(random, title="random, 150 states"),
         "episode": render_asterix(),
@@ -70,6 +72,8 @@ def prepare(page: Page, name: str) -> None:
         page.locator("#events button", has_text="life lost").first.click()
         page.locator("#fit-axis").check()
         page.locator("h1").click()
+    elif name == "guide":
+        page.get_by_role("button", name="next").click()
     elif name == "notebook":
         page.frames[1].evaluate("bisimetric.selection.selectPair(15, 3)")
     else:

@@ -15,7 +15,7 @@ from tests.browser.test_episode_page import render_episode_page
 
 Open = Callable[..., Page]
 VIEWS = ("distances", "compare", "values", "classes")
-TARGETS = "button:visible, select:visible, input:visible"
+TARGETS = "button:visible, select:visible, input:visible, summary:visible"
 
 
 def list_violations(page: Page) -> list[Any]:

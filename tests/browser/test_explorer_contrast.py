@@ -120,7 +120,8 @@ def test_lines_and_borders_have_contrast(show: Open, comparison_page: str, dark:
     page.evaluate("bisimetric.selection.selectPair(4, 20)")
     card = page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor")
     border = "(node) => getComputedStyle(node).borderTopColor"
-    for part in (".stepper button", ".theme", "#distance-select", ".ramp", ".chip.first"):
+    controls = (".stepper button", ".theme", "#distance-select", "summary", "#find-state", "#norm")
+    for part in (*controls, ".ramp", ".chip.first", ".command code"):
         colour = page.locator(part).first.evaluate(border)
         assert compute_contrast(colour, card) >= 3, part
     page.locator("#tab-classes").click()

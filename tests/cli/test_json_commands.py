@@ -167,6 +167,27 @@ def check_view(found: Found) -> None:
     assert found["size"]["bytes"] == Path("page.html").stat().st_size
 
 
+def check_confidence_bounds(found: Found) -> None:
+    data = Transitions.load("data.npz")
+    bounds = exact.confidence_bounds(data, reward_range=(0, 1), discount=0.5)
+    lower, upper = bounds.bounds(0, 1)
+    names = [bounds.mdp.state_name(0), bounds.mdp.state_name(1)]
+    assert found["pair"] == [{"states": names, "lower": lower, "upper": upper}]
+    assert found["width"]["mean"] == bounds.metadata["mean_width"]
+
+
+def check_abstraction(found: Found) -> None:
+    mdp = load_mdp()
+    sizes = {
+        "bisimulation": relation.bisimulation(mdp),
+        "q-pi": relation.q_pi_irrelevance(mdp),
+        "q-star": relation.q_star_irrelevance(mdp),
+        "a-star": relation.a_star_irrelevance(mdp),
+        "pi-star": relation.pi_star_irrelevance(mdp),
+    }
+    assert found["classes"] == {name: int(labels.max()) + 1 for name, labels in sizes.items()}
+
+
 def check_distinguish(found: Found) -> None:
     mdp = load_mdp()
     for entry, pair in zip(found["pairs"], [("1,5", "5,5"), ("1,1", "1,2")], strict=True):
@@ -215,6 +236,11 @@ CASES = {
     "exact on-policy": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.on_policy)),
     "exact lax": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.lax)),
     "exact mico": Case(GIVEN, MATRIX, same_matrix(exact.mico)),
+    "exact confidence-bounds": Case(
+        ("data.npz", "--discount", "0.5", "--reward-range", "0", "1", "--pairs", "0", "1"),
+        "samples.median assumed.num_states width.mean vacuous confidence seconds",
+        check_confidence_bounds,
+    ),
     "exact recorded": Case(
         ("episodes.npz", "--discount", "0.9", "--reward-range", "-1", "1", "--tol", "3"),
         f"{MATRIX} steps.recorded steps.left_out",
@@ -230,6 +256,7 @@ CASES = {
     ),
     "relation lax": Case(GIVEN, "classes labels", same_labels(relation.lax)),
     "relation robust": Case(GIVEN, "classes labels", same_labels(relation.robust)),
+    "relation abstraction": Case(GIVEN, "classes.q-star", check_abstraction),
     "relation distinguish": Case(
         (*GIVEN, "--pairs", "1,5", "5,5", "--pairs", "1,1", "1,2"), "", check_distinguish
     ),

@@ -20,7 +20,7 @@ import pytest
 import bisimetric
 from bisimetric import MDP, Distance, exact, planning, relation, worlds
 from bisimetric.cli._main import COMMANDS, GROUP_HELP, parse
-from tests.commands import FIGURE_FLAGS, Run, start_command
+from tests.commands import FIGURE_FLAGS, Run, assert_input_error, start_command
 
 ROOT = Path(__file__).parents[2]
 GRID = "******\n*   g*\n* ** *\n******\n"
@@ -269,6 +269,20 @@ def test_relation_lists_and_saves_the_classes(run: Run, which: str) -> None:
     assert np.array_equal(np.load("labels.npy"), expected)
     assert f"classes    {expected.max() + 1}\n" in out
     assert ("2,1  3,2  6,1  7,2" in out) == (which == "on-policy")
+
+
+def test_relation_abstraction_lists_all_kinds_or_the_classes_of_one(run: Run) -> None:
+    code, out, _ = run("relation", "abstraction", "mirrored-rooms")
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()[2:]] == [
+        ["bisimulation", "31"], ["q-pi", "31"], ["q-star", "18"], ["a-star", "10"],
+        ["pi-star", "3"],
+    ]  # fmt: skip
+    command = ("relation", "abstraction", "mirrored-rooms", "--kind", "pi-star")
+    assert "classes    3" in run(*command, "-o", "labels.npy").out
+    expected = relation.pi_star_irrelevance(worlds.load("mirrored-rooms"))
+    assert np.array_equal(np.load("labels.npy"), expected)
+    assert_input_error(run(*command[:3], "-o", "labels.npy"), "give --kind, too")
 
 
 def test_relation_gives_sizes_where_classes_are_many(run: Run, tmp_path: Path) -> None:

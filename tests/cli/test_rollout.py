@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisimetric import Distance, Transitions, datasets, exact, worlds
+from bisimetric import Distance, DistanceBounds, Transitions, datasets, exact, worlds
 from tests.commands import Run, assert_input_error
 
 LAKE = ("rollout", "FrozenLake-v1", "--set", "is_slippery=False")
@@ -172,3 +172,26 @@ def test_the_error_of_a_distance_from_data_refers_to_the_empirical_model(run: Ru
     assert "proven for the empirical model" in result.out
     query = run("exact", "bisimulation", "lake.npz", "--discount", "0.9", "--pairs", "0,0", "0,1")
     assert "proven for the empirical model" in query.out
+
+
+def test_confidence_bounds_of_data_are_printed_and_saved(run: Run) -> None:
+    assert run("rollout", "FrozenLake-v1", "--steps", "3000", "-o", "lake.npz").code == 0
+    words = ("exact", "confidence-bounds", "lake.npz", "--reward-range", "0", "1")
+    options = ("--discount", "0.3", "--kind", "on-policy", "--pairs", "0,0", "0,1")
+    result = run(*words, *options, "-o", "bounds.npz")
+    assert result.code == 0, result.err
+    bounds = DistanceBounds.load("bounds.npz")
+    assert bounds.metadata["policy"] == "that of the data"
+    lower, upper = bounds.bounds("0,0", "0,1")
+    for line in (
+        "policy     that of the data",
+        "assumed    random rewards from 0 to 1, adaptive sampling, successors among 12 states",
+        "confidence 0.95 that the bounds of all pairs hold",
+        f"pair       0,0  0,1  {lower:.6g} to {upper:.6g}",
+        "saved      bounds.npz",
+    ):
+        assert line in result.out
+    observed = run(*words, "--support", "observed").out
+    assert "successors among those observed" in observed
+    assert_input_error(run(*words, "--kind", "on-policy", "--policy", "optimal"), "no such policy")
+    assert_input_error(run(*words[:2], "pessimism", *words[3:]), "is no file of transitions")

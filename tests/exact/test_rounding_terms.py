@@ -186,7 +186,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     table = np.zeros((8, 8))
     table[:3, 3:6] = np.array(costs).reshape(3, 3) / 64
     table += table.T
-    model = policy_iteration._build_kernel_mdp(mdp, np.arange(8), False, 0.0)
+    model = policy_iteration.build_kernel_mdp(mdp, np.arange(8), False, 0.0)
     costs_of_pairs = Costs(table, np.empty(0, np.int64), 8)
     run = policy_iteration._CouplingIteration(
         model, costs_of_pairs, policy_iteration._lay_out_all_pairs(model)

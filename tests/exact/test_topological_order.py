@@ -41,7 +41,7 @@ def layered_mdp(seed: int, *, actions: int = 2, labels: bool = False, discount: 
 
 def list_levels(mdp: MDP, *, lax: bool = False) -> list[topological_order.PairLevel]:
     states = mdp.num_states
-    model = policy_iteration._build_kernel_mdp(mdp, np.arange(states), lax, 1.0)
+    model = policy_iteration.build_kernel_mdp(mdp, np.arange(states), lax, 1.0)
     costs = Costs(np.zeros((states, states)), np.empty(0, np.int64), states)
     return topological_order.order_pairs(model, costs, states * (states - 1) // 2)
 

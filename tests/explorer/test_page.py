@@ -57,6 +57,34 @@ def test_a_page_contains_the_matrix_values_and_transitions(rooms: Distance) -> N
     assert data["points"] is None
 
 
+def test_commands_name_each_state_without_ambiguity() -> None:
+    names = ("a b", "-x", "", "it's", "bell\x07", "0", "6", "7")
+    d = build_ring(names)
+    (first,) = read_page_data(explorer.build_page({"d": d}, files={"d": "d.npz"}).html)["distances"]
+    assert first["command"]["file"] == "d.npz"
+    # The names or, where commands misread them, the ids; the id of "-x" is no name of another.
+    assert first["command"]["states"] == ["a b", "1", "2", "it's", "4", "0", "6", "7"]
+    for s, text in enumerate(first["command"]["states"]):
+        assert d.mdp.state(text) == s
+    (second,) = read_page_data(
+        explorer.build_page({"d": build_ring(("-x", "0"))}, files={"d": "d.npz"}).html
+    )["distances"]
+    assert second["command"]["states"] == [None, "0"]
+
+
+def test_only_distances_that_explain_have_a_command(rooms: Distance) -> None:
+    policy = np.zeros(rooms.mdp.num_states, np.int64)
+    distances = {
+        "d": rooms,
+        "reduced": exact.reduced_mico(rooms.mdp, policy),
+        "matrix": rooms.values,
+        "lax": exact.lax(rooms.mdp),
+    }
+    files = {"d": "d.npz", "reduced": "reduced.npz", "matrix": "matrix.npy"}
+    data = read_page_data(explorer.build_page(distances, files=files).html)["distances"]
+    assert [each["command"] is not None for each in data] == [True, False, False, False]
+
+
 def test_a_learned_distance_is_shown_by_its_matrix(rooms: Distance) -> None:
     learned = types.SimpleNamespace(distance=lambda: rooms)
     assert explorer.render_page(learned) == explorer.render_page(rooms)

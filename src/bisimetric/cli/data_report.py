@@ -22,7 +22,7 @@ from bisimetric.cli.report import (
     describe_seconds,
     emit_values,
 )
-from bisimetric.distance import Distance, Kind
+from bisimetric.distance import Distance, DistanceBounds, Kind
 from bisimetric.errors import InputError, NotConverged
 from bisimetric.mdp import MDP
 from bisimetric.transitions import Transitions
@@ -168,6 +168,54 @@ def describe_recorded(distance: Distance) -> Iterator[Fact | str]:
     if left_out:
         text += f"; {left_out:,} have too short a recorded future for tol"
     yield Fact("steps", text, {"recorded": recorded, "left_out": left_out})
+
+
+def describe_bounds(
+    bounds: DistanceBounds, pairs: Sequence[tuple[int, ...]]
+) -> Iterator[Fact | str]:
+    """Yield how wide confidence bounds are, what they assume, and those of some pairs."""
+    mdp, metadata = bounds.mdp, bounds.metadata
+    yield describe_mdp("data", metadata["world"], mdp)
+    yield describe_kind(bounds.kind)
+    if "policy" in metadata:
+        yield Fact("policy", str(metadata["policy"]))
+    least, median, most = metadata["samples"]
+    text = f"{least:,} to {most:,} per state and action, median {median:,g}"
+    if metadata["without"]:
+        text += f"; {metadata['without']:,} have none"
+    value = {"least": least, "median": median, "most": most, "without": metadata["without"]}
+    yield Fact("samples", text, value)
+    assumed = {
+        "sampling": metadata["sampling"],
+        "support": metadata["support"],
+        "rewards": metadata["rewards"],
+        "reward_range": metadata["reward_range"],
+        "num_states": metadata["num_states"],
+    }
+    low, high = metadata["reward_range"]
+    text = (
+        f"{metadata['rewards']} rewards from {low:g} to {high:g}, {metadata['sampling']} sampling"
+    )
+    successors = (
+        f"{metadata['num_states']:,} states" if metadata["support"] == "states" else "those"
+    )
+    observed = "" if metadata["support"] == "states" else " observed"
+    yield Fact("assumed", f"{text}, successors among {successors}{observed}", assumed)
+    diameter = (high - low) / (1 - mdp.discount)
+    mean = metadata["mean_width"]
+    text = f"mean {mean:.4g} for visited states, of at most {diameter:.4g}"
+    yield Fact("width", text, {"mean": mean, "diameter": diameter})
+    text = f"{metadata['vacuous']:.0%} of the pairs have the bounds 0 and {diameter:.4g}"
+    yield Fact("vacuous", text, metadata["vacuous"])
+    yield Fact(
+        "confidence", f"{bounds.confidence:g} that the bounds of all pairs hold", bounds.confidence
+    )
+    for s, t in pairs:
+        names = [mdp.state_name(s), mdp.state_name(t)]
+        lower, upper = bounds.bounds(s, t)
+        text = f"{names[0]}  {names[1]}  {lower:.6g} to {upper:.6g}"
+        yield Fact("pair", text, {"states": names, "lower": lower, "upper": upper})
+    yield describe_seconds(metadata["seconds"])
 
 
 def _describe_reference(distance: Distance, reference: Reference) -> Iterator[Fact]:

@@ -266,9 +266,11 @@ def describe_model(metadata: Mapping[str, Any]) -> str:
     """Return a clause that names the MDP to which a proven error refers.
 
     >>> describe_model({"model": "empirical"})
-    ' for the empirical model'
+    ' for the empirical model; `exact confidence-bounds` is for the environment'
     """
-    return " for the empirical model" if metadata.get("model") == "empirical" else ""
+    if metadata.get("model") != "empirical":
+        return ""
+    return " for the empirical model; `exact confidence-bounds` is for the environment"
 
 
 def describe_query(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,10 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP, StateLabels
 
 if TYPE_CHECKING:
-    from bisimetric.distance import Distance
+    from bisimetric.distance import Distance, DistanceBounds
 
 FORMAT = "bisimetric distance, version 1"
+BOUNDS_FORMAT = "bisimetric distance bounds, version 1"
 
 
 def write(distance: Distance, path: str | os.PathLike[str]) -> None:
@@ -47,6 +49,27 @@ def write_matrix_metadata(
     """
     matrix = {"row_index": row_index, "argmax": np.array(argmax)}
     _write(folder / zarr_matrix.METADATA, {**_collect_arrays(distance), **matrix})
+
+
+def write_bounds(bounds: DistanceBounds, path: str | os.PathLike[str]) -> None:
+    """Write bounds on distances to one `.npz` file."""
+    arrays = _collect_arrays(bounds.to_distance())
+    about = {
+        "format": BOUNDS_FORMAT,
+        "kind": bounds.kind,
+        "confidence": bounds.confidence,
+        "discount": bounds.mdp.discount,
+        "metadata": bounds.metadata,
+    }
+    _write(
+        path,
+        {
+            **arrays,
+            "lower": bounds.lower,
+            "upper": bounds.upper,
+            "about": np.array(json.dumps(about)),
+        },
+    )
 
 
 def _write(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
@@ -104,37 +127,76 @@ def read(path: str | os.PathLike[str], factory: Callable[..., Distance]) -> Dist
     """Read what `write` wrote; `factory` builds the distance and validates it."""
     folder = Path(path) if zarr_matrix.is_matrix_folder(path) else None
     rows = None if folder is None else zarr_matrix.open_matrix(folder / zarr_matrix.VALUES, "r")
-    try:
-        with open_archive(path if folder is None else folder / zarr_matrix.METADATA) as opened:
-            found = {name: opened[name] for name in opened.files}
-    except ARCHIVE_ERRORS as error:
-        raise InputError(
-            f"{path} is cut short or no distance file ({error}); compute it again with "
-            "`bisimetric exact ... -o`."
-        ) from None
-    try:
-        about = parse_object(str(found["about"]))
-        if about["format"] != FORMAT:
-            raise ValueError(f"its format is {about['format']!r}")
-        metadata, estimate = about["metadata"], about.get("estimate")
-        if not isinstance(metadata, dict):
-            raise ValueError(f"its metadata is {metadata!r} and must be an object")
+    found = _read_arrays(path if folder is None else folder / zarr_matrix.METADATA, path)
+    with _report_wrong_format(path, "distance file", "bisimetric exact ... -o"):
+        about = _parse_about(found, FORMAT)
+        estimate = about.get("estimate")
         return factory(
             _validate_values(found) if rows is None else _build_matrix(rows, found),
             _decode_bound(about["error"]),
             about["kind"],
             _build_mdp(found, about["discount"]),
             found.get("policy"),
-            metadata,
+            about["metadata"],
             None if estimate is None else _validate_number("estimate", estimate),
             _build_coverage(found, about),
         )
+
+
+def read_bounds(
+    path: str | os.PathLike[str], factory: Callable[..., DistanceBounds]
+) -> DistanceBounds:
+    """Read what `write_bounds` wrote; `factory` builds the bounds and validates them."""
+    found = _read_arrays(path, path)
+    with _report_wrong_format(
+        path, "file of distance bounds", "bisimetric exact confidence-bounds -o"
+    ):
+        about = _parse_about(found, BOUNDS_FORMAT)
+        return factory(
+            _validate_values(found, "lower"),
+            _validate_values(found, "upper"),
+            about["kind"],
+            _build_mdp(found, about["discount"]),
+            found.get("policy"),
+            _validate_number("confidence", about["confidence"]),
+            about["metadata"],
+        )
+
+
+def _read_arrays(
+    path: str | os.PathLike[str], source: str | os.PathLike[str]
+) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an archive; errors name the source."""
+    try:
+        with open_archive(path) as opened:
+            return {name: opened[name] for name in opened.files}
+    except ARCHIVE_ERRORS as error:
+        raise InputError(
+            f"{source} is cut short or no distance file ({error}); compute it again with "
+            "`bisimetric exact ... -o`."
+        ) from None
+
+
+@contextlib.contextmanager
+def _report_wrong_format(path: str | os.PathLike[str], what: str, command: str) -> Iterator[None]:
+    """Raise InputError about a file whose contents do not fit."""
+    try:
+        yield
     except METADATA_ERRORS as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{path} is no distance file of bisimetric ({reason}); write one with "
-            "`bisimetric exact ... -o`."
+            f"{path} is no {what} of bisimetric ({reason}); write one with `{command}`."
         ) from None
+
+
+def _parse_about(found: dict[str, NDArray[Any]], expected_format: str) -> dict[str, Any]:
+    """Return the description of a file of some format."""
+    about = parse_object(str(found["about"]))
+    if about["format"] != expected_format:
+        raise ValueError(f"its format is {about['format']!r}")
+    if not isinstance(about["metadata"], dict):
+        raise ValueError(f"its metadata is {about['metadata']!r} and must be an object")
+    return about
 
 
 def _encode_bound(bound: float) -> float | None:
@@ -155,8 +217,8 @@ def _validate_number(name: str, number: Any) -> float:
     return float(number)
 
 
-def _validate_values(found: dict[str, NDArray[Any]]) -> NDArray[np.floating]:
-    values = found["values"]
+def _validate_values(found: dict[str, NDArray[Any]], name: str = "values") -> NDArray[np.floating]:
+    values = found[name]
     if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
         raise ValueError("its matrix holds values that are not finite floats")
     if values.size == 0:

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,28 +84,33 @@ def encode_data_url(file: bytes) -> str:
 
 
 HERE = Path(__file__).parent
-PARTS, VENDOR = HERE / "parts", HERE / "vendor"
+PARTS, BUILT = HERE / "parts", HERE / "built"
+"""Sources, and the scripts that `make explorer` bundles from them."""
 STYLES = ("page.css", "map.css", "panels.css", "episode.css")
 CONTENT_SECURITY_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-LIBRARIES = ("d3.min.js", "plot.min.js")
-IMPORT_STATEMENTS = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-EXPORT_KEYWORDS = re.compile(r"^export ", re.MULTILINE)
 
 
-def assemble_page(
-    title: str, scripts: Sequence[str], data: Mapping[str, Any], *, charts: bool = True
-) -> str:
-    """Return one HTML page with the scripts in this order and their data.
+def assemble_page(title: str, script: str, data: Mapping[str, Any], *, charts: bool = True) -> str:
+    """Return one HTML page with a bundled script and its data.
 
     The content security policy lists the hashes of the scripts that a browser may run; anything
     else, such as a name that looks like a script, is text. No network access is allowed.
 
-    >>> text = assemble_page("</title><b>", [], {"names": ["</script><script>alert(1)</script>"]})
+    Args:
+        title: of the page.
+        script: the name of a bundle, an entry of `tools/bundle_explorer.js`.
+        data: for the script.
+        charts: whether the script draws charts, so that it is preceded by the bundle for them.
+
+    Returns:
+        The HTML.
+
+    >>> text = assemble_page("</title><b>", "page", {"names": ["</script><script>alert(1)"]})
     >>> "alert(1)" in text, "<script>alert(1)" in text, "<b>" in text
     (True, False, False)
     """
-    libraries = [(VENDOR / name).read_text("utf-8") for name in LIBRARIES] if charts else []
-    run = [*libraries, join_modules(scripts)]
+    bundles = ["charts", script] if charts else [script]
+    run = [(BUILT / f"{name}.js").read_text("utf-8") for name in bundles]
     hashes = " ".join(f"'sha256-{_hash(text)}'" for text in run)
     fields = {
         "policy": f"{CONTENT_SECURITY_POLICY}; script-src {hashes}",
@@ -116,13 +121,6 @@ def assemble_page(
     }
     frame = (PARTS / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], frame)
-
-
-def join_modules(names: Sequence[str]) -> str:
-    """Join modules into one script; each must come after those that it imports from."""
-    texts = [(PARTS / name).read_text("utf-8") for name in names]
-    bare = [EXPORT_KEYWORDS.sub("", IMPORT_STATEMENTS.sub("", text)) for text in texts]
-    return '"use strict";\n(() => {\n' + "\n".join(bare) + "})();\n"
 
 
 def encode_json(data: Any) -> str:

@@ -20,6 +20,7 @@ from bisimetric.explorer.bundle import (
     encode_distances,
     encode_lower_triangle,
 )
+from bisimetric.mdp import MDP
 from bisimetric.uses.aggregation.clustering_algorithms import compute_merges
 from bisimetric.uses.certificates import describe_mismatch
 from bisimetric.views.layout import KIND_NAMES
@@ -47,12 +48,14 @@ class PageDistance:
         d: the distance, or None of a plain matrix.
         values: (S, S), validated.
         ids: (m,), its state for each state that is shown, -1 where it has none.
+        file: that it was read from, or None.
     """
 
     label: str
     d: Distance | None
     values: NDArray[np.floating]
     ids: NDArray[np.int64]
+    file: str | None = None
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -151,6 +154,7 @@ def build_distance_data(sheet: PageDistance, num_matrices: int) -> dict[str, Any
         "determined": None,
         "V": None,
         "transitions": None,
+        "command": None,
     }
     if d is None:
         data["noTransitions"] = "A matrix without an MDP has no transitions to explain it."
@@ -161,7 +165,25 @@ def build_distance_data(sheet: PageDistance, num_matrices: int) -> dict[str, Any
         data["determined"] = encode_lower_triangle(d.coverage.determined[np.ix_(states, states)])
         data["pairError"] = _finite_or_none(d.coverage.error)
     data |= _build_values(sheet) | _build_transitions(sheet, d, num_matrices)
+    if sheet.file is not None and d.bounds_values:
+        data["command"] = {"file": sheet.file, "states": _list_arguments(d.mdp, sheet.ids)}
     return data
+
+
+def _list_arguments(mdp: MDP, ids: NDArray[np.int64]) -> list[str | None]:
+    """List what commands call the states: names or, where these mislead, ids; None for neither."""
+    first = {} if mdp.names is None else {mdp.names[s]: s for s in reversed(range(mdp.num_states))}
+
+    def choose_argument(s: int) -> str | None:
+        if s < 0:
+            return None
+        for text in (mdp.state_name(s), str(s)):
+            is_text = text.strip() and text.isprintable() and not text.startswith("-")
+            if is_text and first.get(text, s) == s:
+                return text
+        return None
+
+    return [choose_argument(s) for s in ids.tolist()]
 
 
 def _finite_or_none(number: float) -> float | None:

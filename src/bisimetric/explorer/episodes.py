@@ -23,15 +23,6 @@ CALLER = "explorer.render_episode"
 MAX_FRAMES = 600
 MAX_BYTES = 12_000_000
 """Of all frames of a page; larger screens are subsampled."""
-SCRIPTS = (
-    "numbers.js",
-    "elements.js",
-    "tooltips.js",
-    "fragment.js",
-    "theme.js",
-    "curves.js",
-    "episode.js",
-)
 
 
 def render_episode(
@@ -102,7 +93,7 @@ def render_episode(
         "source": int(np.abs(steps[shown] - start).argmin()),
         "events": [{"time": int(time), "text": str(text)} for time, text in (events or {}).items()],
     }
-    return assemble_page(f"{title} · bisimetric", SCRIPTS, data)
+    return assemble_page(f"{title} · bisimetric", "episode", data)
 
 
 def _validate_frames(

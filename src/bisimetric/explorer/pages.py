@@ -32,35 +32,6 @@ MAX_ENTRIES = 8_000_000
 """Entries of all matrices of a page, both halves counted: 16 of its 20 MB."""
 MAX_NOTEBOOK_STATES = 250
 """The largest number of states in a notebook."""
-SHARED_SCRIPTS = (
-    "numbers.js",
-    "elements.js",
-    "tooltips.js",
-    "scales.js",
-    "state_layout.js",
-    "state_canvas.js",
-    "overlays.js",
-    "map.js",
-    "couplings.js",
-    "explanation.js",
-    "selection.js",
-    "create_page.js",
-    "step_tables.js",
-    "sentences.js",
-    "explanation_panel.js",
-    "distances.js",
-)
-PAGE_SCRIPTS = (
-    "fragment.js",
-    "sum_chart.js",
-    "theme.js",
-    "pair_plot.js",
-    "compare.js",
-    "values.js",
-    "classes.js",
-    "main.js",
-)
-NOTEBOOK_SCRIPTS = ("notebook.js",)
 
 
 class Page(NamedTuple):
@@ -106,12 +77,16 @@ def render_page(d: Any, *, comparisons: Mapping[str, Any] | None = None, title: 
     return build_page({"": d, **(comparisons or {})}, title=title).html
 
 
-def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
+def build_page(
+    distances: Mapping[str, Any], *, title: str = "", files: Mapping[str, str] | None = None
+) -> Page:
     """Build the page of one or more distances and the notes about it.
 
     Args:
         distances: by name, as `render_page` takes them; the first one is shown first.
         title: of the page; default: the name of the MDP.
+        files: by name of a distance, the file that it was saved to, for the command that explains
+            a pair.
 
     Returns:
         The page, its number of states and its notes.
@@ -123,7 +98,7 @@ def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
     >>> build_page({"exact": exact.bisimulation(worlds.load("pessimism"))}).num_shown
     3
     """
-    sheets, notes = _build_sheets(distances, MAX_STATES)
+    sheets, notes = _build_sheets(distances, MAX_STATES, files or {})
     with show_progress(len(sheets), "aggregations") as progress:
         classes_by_distance = [
             aggregate_at_thresholds(sheet, progress, index) for index, sheet in enumerate(sheets)
@@ -131,7 +106,7 @@ def build_page(distances: Mapping[str, Any], *, title: str = "") -> Page:
     data = _build_data(sheets, notes, title)
     for each, classes in zip(data["distances"], classes_by_distance, strict=True):
         each["aggregation"] = classes
-    page = assemble_page(f"{data['title']} · bisimetric", (*SHARED_SCRIPTS, *PAGE_SCRIPTS), data)
+    page = assemble_page(f"{data['title']} · bisimetric", "page", data)
     return Page(page, len(sheets[0].ids), len(sheets[0].values), tuple(notes))
 
 
@@ -154,9 +129,9 @@ def render_notebook(d: Any) -> str:
     >>> render_notebook(exact.bisimulation(worlds.load("pessimism"))).startswith("<iframe ")
     True
     """
-    sheets, notes = _build_sheets({"": d}, MAX_NOTEBOOK_STATES)
+    sheets, notes = _build_sheets({"": d}, MAX_NOTEBOOK_STATES, {})
     data = _build_data(sheets, notes, "")
-    text = assemble_page(data["title"], (*SHARED_SCRIPTS, *NOTEBOOK_SCRIPTS), data, charts=False)
+    text = assemble_page(data["title"], "notebook", data, charts=False)
     inside = html.escape(text, quote=True)
     return (
         f'<iframe srcdoc="{inside}" sandbox="allow-scripts" title="{html.escape(data["title"])}" '
@@ -165,7 +140,7 @@ def render_notebook(d: Any) -> str:
 
 
 def _build_sheets(
-    distances: Mapping[str, Any], max_states: int
+    distances: Mapping[str, Any], max_states: int, files: Mapping[str, str]
 ) -> tuple[list[PageDistance], list[str]]:
     """Build the distances of the states that are shown, and the notes about them."""
     limit = min(max_states, math.isqrt(MAX_ENTRIES // len(distances)))
@@ -188,7 +163,7 @@ def _build_sheets(
             ids = match_states(sheets[0], d, values, name)
             if name in [sheet.label for sheet in sheets]:
                 raise InputError(f"{CALLER}: two matrices are called {name}; give each a name.")
-        sheets.append(PageDistance(name, distance, values, ids))
+        sheets.append(PageDistance(name, distance, values, ids, files.get(label)))
         if len(sheets) > 1:
             notes += describe_differences(sheets[0], sheets[-1])
     return sheets, notes
@@ -206,6 +181,7 @@ def _build_data(sheets: list[PageDistance], notes: list[str], title: str) -> dic
         "title": title or default_title,
         "generator": f"bisimetric {__version__}",
         "names": [name if name.strip() else "(blank)" for name in names],
+        "ids": first.ids.tolist() if len(first.ids) < len(first.values) else None,
         "numStates": len(first.values),
         "discount": None if mdp is None else mdp.discount,
         "numActions": None if mdp is None else mdp.num_actions,

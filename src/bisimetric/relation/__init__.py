@@ -1,5 +1,12 @@
 """Bisimulation relations of MDPs by partition refinement, quotient MDPs, formulas."""
 
+from bisimetric.relation.abstractions import (
+    a_star_irrelevance,
+    check_abstraction,
+    pi_star_irrelevance,
+    q_pi_irrelevance,
+    q_star_irrelevance,
+)
 from bisimetric.relation.api import (
     RELATION_TOL,
     bisimulation,
@@ -18,13 +25,18 @@ __all__ = [
     "Condition",
     "Formula",
     "Witness",
+    "a_star_irrelevance",
     "bisimulation",
+    "check_abstraction",
     "distinguish",
     "evaluate",
     "lax",
     "lift_policy",
     "match_actions",
     "on_policy",
+    "pi_star_irrelevance",
+    "q_pi_irrelevance",
+    "q_star_irrelevance",
     "quotient",
     "representatives",
     "robust",

@@ -15,6 +15,7 @@ MDP(31 states, 4 actions, deterministic, discount 0.9)
 from __future__ import annotations
 
 from bisimetric.worlds._load import World, describe, list_names, load
+from bisimetric.worlds.composition import compose
 from bisimetric.worlds.drn import from_drn, to_drn
 from bisimetric.worlds.enumeration import enumerate_environment
 from bisimetric.worlds.grids import grid, read_grid
@@ -25,6 +26,7 @@ from bisimetric.worlds.stormpy_models import from_stormpy, read_program, to_stor
 
 __all__ = [
     "World",
+    "compose",
     "describe",
     "enumerate_environment",
     "from_drn",

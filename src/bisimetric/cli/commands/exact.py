@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -17,11 +17,15 @@ from bisimetric.cli.options import (
     PolicyArg,
     WorldOptions,
     load_world,
+    resolve_data_policy,
     resolve_policy,
     validate_files,
 )
 from bisimetric.cli.output import print_query, write_result
 from bisimetric.errors import InputError
+
+if TYPE_CHECKING:
+    from bisimetric.transitions import Transitions
 
 SamplesArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none, exact)")]
 OptionalSeedArg = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: 0)")]
@@ -33,6 +37,11 @@ RewardRangeArg = Annotated[
     tuple[float, float] | None,
     arg(metavar="LOW HIGH", help_behavior_hint="(needed unless all episodes terminated)"),
 ]
+AllRewardsArg = Annotated[tuple[float, float], arg(metavar="LOW HIGH")]
+ConfidenceKindArg = Annotated[
+    Literal["bisimulation", "on-policy", "lax"], arg(metavar="{bisimulation,on-policy,lax}")
+]
+NumStatesArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: recorded ids)")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,15 +224,8 @@ def recorded(
     from bisimetric import exact
     from bisimetric.cli.data_report import describe_recorded
     from bisimetric.mdp import DEFAULT_DISCOUNT
-    from bisimetric.transitions import Transitions
-    from bisimetric.transitions.files import is_transitions_file
 
-    transitions = data.read(observations=True) if is_transitions_file(data.world) else None
-    if not isinstance(transitions, Transitions):
-        raise InputError(
-            f"{data.world} is no file of transitions; `bisimetric rollout` writes one, and "
-            "`bisimetric exact on-policy` computes d^pi of a world."
-        )
+    transitions = _read_transitions(data, "exact on-policy` computes d^pi of a world")
     distance = exact.recorded(
         transitions,
         discount=DEFAULT_DISCOUNT if data.discount is None else data.discount,
@@ -233,6 +235,69 @@ def recorded(
         dtype=dtype,
     )
     write_result(distance, data, output, figures, describe=describe_recorded)
+
+
+def confidence_bounds(
+    data: RecordingOptions,
+    reward_range: AllRewardsArg,
+    kind: ConfidenceKindArg = "bisimulation",
+    policy: PolicyArg = None,
+    confidence: float = 0.95,
+    sampling: Literal["adaptive", "fixed"] = "adaptive",
+    support: Literal["states", "observed"] = "states",
+    rewards: Literal["random", "deterministic"] = "random",
+    num_states: NumStatesArg = None,
+    pairs: PairsArg = (),
+    output: OutputArg = None,
+) -> None:
+    """Bounds on the distances of the environment that transitions were recorded in.
+
+    With probability --confidence over the data, the bounds of all pairs hold at once.
+
+    Args:
+        reward_range: range of all rewards of the environment; 0 is added if an episode terminated
+        kind: the distance to bound
+        policy: on-policy: a .npy or .txt file with one action per state, chosen without the data
+        confidence: probability that all bounds hold
+        sampling: fixed: the number of samples per state and action was chosen in advance
+        support: observed: only observed successors are possible, which data cannot show
+        rewards: deterministic: the reward of a state and action is a constant
+        num_states: number of states of the environment, if some were not recorded
+        pairs: print the bounds of two states; may be repeated
+        output: save the bounds; DistanceBounds.load reads them
+
+    Examples:
+        bisimetric exact confidence-bounds data.npz --reward-range 0 1 --discount 0.5 -o bounds.npz
+        bisimetric exact confidence-bounds data.npz --reward-range 0 1 --pairs 0 1 --confidence 0.9
+        bisimetric exact confidence-bounds data.npz --reward-range 0 1 --kind on-policy
+    """
+    validate_files(output, inputs=[data.world])
+    from bisimetric import exact
+    from bisimetric.cli import report
+    from bisimetric.cli.data_report import describe_bounds
+    from bisimetric.mdp import DEFAULT_DISCOUNT
+
+    transitions = _read_transitions(data, "exact bisimulation` computes d~ of a world")
+    actions, name = resolve_data_policy(policy)
+    bounds = exact.confidence_bounds(
+        transitions,
+        reward_range=reward_range,
+        kind="on_policy" if kind == "on-policy" else kind,
+        policy=actions,
+        confidence=confidence,
+        discount=DEFAULT_DISCOUNT if data.discount is None else data.discount,
+        sampling=sampling,
+        support=support,
+        rewards=rewards,
+        num_states=num_states,
+    )
+    if kind == "on-policy":
+        bounds.metadata["policy"] = name
+    bounds.metadata["world"] = data.world
+    named = [tuple(bounds.mdp.state(state) for state in pair) for pair in pairs]
+    if output is not None:
+        bounds.save(output)
+    report.emit(describe_bounds(bounds, named), report.describe_saved([output]))
 
 
 def reduced_mico(
@@ -280,6 +345,20 @@ def undiscounted(
 
     distance = exact.undiscounted(mdp, tol=accuracy.tol, dtype=accuracy.dtype)
     write_result(distance, world, output, figures)
+
+
+def _read_transitions(data: RecordingOptions, alternative: str) -> Transitions:
+    """Read a file of transitions; `alternative` is what a command does for other sources."""
+    from bisimetric.transitions import Transitions
+    from bisimetric.transitions.files import is_transitions_file
+
+    transitions = data.read(observations=True) if is_transitions_file(data.world) else None
+    if not isinstance(transitions, Transitions):
+        raise InputError(
+            f"{data.world} is no file of transitions; `bisimetric rollout` writes one, and "
+            f"`bisimetric {alternative}."
+        )
+    return transitions
 
 
 def _validate_device(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
+
 from bisimetric.cli.options import (
     OutputArg,
     PairsArg,
@@ -12,6 +17,27 @@ from bisimetric.cli.options import (
 )
 from bisimetric.cli.output import write_relation
 from bisimetric.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bisimetric.mdp import MDP
+
+AbstractionArg = Annotated[
+    Literal["bisimulation", "q-pi", "q-star", "a-star", "pi-star"] | None,
+    arg(
+        metavar="{bisimulation,q-pi,q-star,a-star,pi-star}",
+        help_behavior_hint="(default: the number of classes of each)",
+    ),
+]
+
+MEANINGS = {
+    "bisimulation": "the same rewards and probabilities of classes (model-irrelevance)",
+    "q-pi": "the same Q^pi for all policies that are constant on the classes",
+    "q-star": "the same Q*",
+    "a-star": "the same V* and a common optimal action",
+    "pi-star": "a common optimal action",
+}
 
 
 def bisimulation(world: WorldOptions, reward_tol: float = 0.0, output: OutputArg = None) -> None:
@@ -95,6 +121,43 @@ def robust(
 
     classes = relation.robust(mdp, lax=lax, preserve_support=not any_support, reward_tol=reward_tol)
     write_relation(mdp, classes, world, output)
+
+
+def abstraction(world: WorldOptions, kind: AbstractionArg = None, output: OutputArg = None) -> None:
+    """Numbers of classes in Li, Walsh and Littman's hierarchy, or the classes of one kind.
+
+    From fine to coarse: bisimulation (model-irrelevance), equal action values of all policies that
+    are constant on the classes, equal optimal action values, equal optimal values and a common
+    optimal action, and a common optimal action.
+
+    Args:
+        kind: list the classes of this abstraction
+        output: save the class of every state as a .npy file; needs --kind
+
+    Examples:
+        bisimetric relation abstraction mirrored-rooms
+        bisimetric relation abstraction mirrored-rooms --kind a-star -o labels.npy
+    """
+    if output is not None and kind is None:
+        raise InputError("--output saves the classes of one abstraction; give --kind, too.")
+    mdp = load_world(world, output)
+    from bisimetric import relation
+    from bisimetric.cli import report
+
+    compute: dict[str, Callable[[MDP], NDArray[Any]]] = {
+        "bisimulation": relation.bisimulation,
+        "q-pi": relation.q_pi_irrelevance,
+        "q-star": relation.q_star_irrelevance,
+        "a-star": relation.a_star_irrelevance,
+        "pi-star": relation.pi_star_irrelevance,
+    }
+    if kind is not None:
+        write_relation(mdp, compute[kind](mdp), world, output, kind=kind)
+        return
+    sizes = {name: int(function(mdp).max()) + 1 for name, function in compute.items()}
+    report.emit([report.describe_mdp("world", world.world, mdp), "classes, from fine to coarse:"])
+    report.emit([f"  {name:<14} {size:>8,}  {MEANINGS[name]}" for name, size in sizes.items()])
+    report.emit_values(classes=sizes)
 
 
 def distinguish(world: WorldOptions, pairs: PairsArg, lax: bool = False) -> None:

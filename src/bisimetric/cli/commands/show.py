@@ -195,9 +195,14 @@ def view(
     from bisimetric import explorer
     from bisimetric.cli import report
 
-    distances = dict(zip(_label_paths(paths), map(_read_distance, paths), strict=True))
+    labels = _label_paths(paths)
+    distances = dict(zip(labels, map(_read_distance, paths), strict=True))
     world = getattr(next(iter(distances.values())), "metadata", {}).get("world")
-    page = explorer.build_page(distances, title=str(world or path.stem))
+    page = explorer.build_page(
+        distances,
+        title=str(world or path.stem),
+        files=dict(zip(labels, map(str, paths), strict=True)),
+    )
     target = output if output is not None else _create_temporary_path(path)
     explorer.save_page(page.html, target)
     report.emit(_describe_page(page), report.describe_saved([target]))

@@ -64,7 +64,7 @@ def solve(
     else:
         V = np.zeros(mdp.num_states)
     order = np.argsort(V, kind="stable")
-    model = _build_kernel_mdp(mdp, order, lax, diameter / scale)
+    model = build_kernel_mdp(mdp, order, lax, diameter / scale)
     if cost is not None:
         model = model._replace(cost=np.ascontiguousarray(cost / scale))
     costs = Costs(np.abs(V[order, None] - V[None, order]), np.empty(0, np.int64), len(V))
@@ -94,7 +94,7 @@ def solve_pairs(
     diameter = max(mdp.diameter_bound, diameter_bound, frontier_value)
     scale = _choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
-    model = _build_kernel_mdp(mdp, np.arange(mdp.num_states), lax, diameter / scale)
+    model = build_kernel_mdp(mdp, np.arange(mdp.num_states), lax, diameter / scale)
     if cost is not None:
         model = model._replace(cost=np.ascontiguousarray(cost / scale))
     values = np.zeros((1, 1 + len(pair_codes)))
@@ -110,7 +110,7 @@ def apply_operator(
     mdp: MDP, d: NDArray[np.float64], s: NDArray[np.int64], t: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Compute F(d) of d~ at the pairs (s, t), t < s, for a distance matrix d."""
-    model = _build_kernel_mdp(mdp, np.arange(mdp.num_states), False, mdp.diameter_bound)
+    model = build_kernel_mdp(mdp, np.arange(mdp.num_states), False, mdp.diameter_bound)
     costs = Costs(d, np.empty(0, np.int64), len(d))
     pairs = zip(s.tolist(), t.tolist(), strict=True)
     return np.array([coupling_kernels.apply_operator_at(model, costs, *pair) for pair in pairs])
@@ -423,7 +423,7 @@ def _choose_scale(diameter_bound: float) -> float:
     return 1.0 if diameter_bound == 0 else math.ldexp(1.0, max(-1000, min(1000, exponent)))
 
 
-def _build_kernel_mdp(
+def build_kernel_mdp(
     mdp: MDP, order: NDArray[np.int64], lax: bool, diameter_bound: float
 ) -> KernelMDP:
     """Return the MDP for the kernels, renumbered: state i is state order[i] of the MDP."""

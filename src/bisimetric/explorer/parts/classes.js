@@ -1,4 +1,5 @@
 // Aggregated states: a slider for the threshold, and the regret of the aggregated MDP.
+import * as Plot from "./charts.js";
 import { describeChart, formatCode, createElement } from "./elements.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, decodeUint16, formatCount } from "./numbers.js";
@@ -12,7 +13,8 @@ const REGRETS = { bound: ["#b87700", "circle"], realised: ["#2a8fd8", "square"] 
 export class ClassesView {
   // `initialStep`: of the slider; null is in the middle.
   constructor(host, page, initialStep) {
-    Object.assign(this, { page, initialStep });
+    this.page = page;
+    this.initialStep = initialStep;
     const holder = createElement("div", { class: "map-holder" });
     this.range = createElement("input", {
       type: "range",
@@ -78,6 +80,13 @@ export class ClassesView {
     return this.page.distances[this.page.selection.distance];
   }
 
+  // The map to save.
+  listDrawings() {
+    const { numClasses } = this.d.aggregation.thresholds[Number(this.range.value)];
+    const title = `Aggregated states: ${pluralise(numClasses, "class", "classes")}`;
+    return [{ map: this.map, title, scale: null }];
+  }
+
   // The class of each state at a step of the slider.
   classes(step) {
     const { aggregation } = this.d;
@@ -113,9 +122,11 @@ export class ClassesView {
   paint(changes) {
     const { aggregation } = this.d;
     const { first, second } = this.page.selection;
-    this.range.max = aggregation.thresholds.length - 1;
+    this.range.max = String(aggregation.thresholds.length - 1);
     if (!this.lastPaint || (changes && "distance" in changes)) {
-      this.range.value = this.initialStep ?? Math.floor((aggregation.thresholds.length - 1) / 2);
+      this.range.value = String(
+        this.initialStep ?? Math.floor((aggregation.thresholds.length - 1) / 2),
+      );
       this.initialStep = null;
     }
     const index = Number(this.range.value);
@@ -194,7 +205,7 @@ export class ClassesView {
       ])
         neighbours.set(here, (neighbours.get(here) ?? new Set()).add(there));
     }
-    const isRare = (colour, taken) => taken[colour] > 0 || colour >= NUM_COMMON_COLOURS;
+    const isRare = (colour, taken) => Number(taken[colour] > 0 || colour >= NUM_COMMON_COLOURS);
     const chosen = new Map();
     const uses = PALETTE.map(() => 0);
     labels.forEach((label) => {

@@ -29,17 +29,17 @@ export class CompareView {
         },
         ...options,
       );
-      this[which] = select;
-      return createElement("label", { for: `select-${which}` }, words, select);
+      return { select, label: createElement("label", { for: `select-${which}` }, words, select) };
     };
+    const [first, second] = [
+      createSelect("distance", "first "),
+      createSelect("comparison", "second "),
+    ];
+    this.distanceSelect = first.select;
+    this.comparisonSelect = second.select;
+    this.summary = createElement("p", { id: "summary" });
     host.append(
-      createElement(
-        "div",
-        { class: "card choices" },
-        createSelect("distance", "first "),
-        createSelect("comparison", "second "),
-        (this.summary = createElement("p", { id: "summary" })),
-      ),
+      createElement("div", { class: "card choices" }, first.label, second.label, this.summary),
     );
     const maps = createElement("div", { class: "three" });
     host.append(maps);
@@ -96,8 +96,8 @@ export class CompareView {
   paint(changes) {
     const { data, selection } = this.page;
     const [d, e] = this.distances;
-    this.distance.value = selection.distance;
-    this.comparison.value = selection.comparison;
+    this.distanceSelect.value = selection.distance;
+    this.comparisonSelect.value = selection.comparison;
     const rows = [d, e].map((each) => each.matrix.row(selection.first));
     const difference = rows[0].map((x, t) => rows[1][t] - x);
     const isUnknown = [d, e].some((each) => each.unknown.has(selection.first));
@@ -108,8 +108,10 @@ export class CompareView {
       [...rows[0], ...rows[1]],
       data.colours,
       Math.max(d.error ?? 0, e.error ?? 0),
+      this.page.norm,
     );
     const scales = [both, both, createDifferenceScale(difference)];
+    this.scales = scales;
     const formatDistance = createNumberFormat(Math.max(d.matrix.largest, e.matrix.largest));
     [...rows, difference].forEach((numbers, i) => {
       const { title, below, map } = this.cards[i];
@@ -143,6 +145,15 @@ export class CompareView {
       data.names[selection.first],
       selection.second,
     );
+  }
+
+  // The maps to save.
+  listDrawings() {
+    return this.cards.map(({ map, title }, i) => ({
+      map,
+      title: title.textContent,
+      scale: this.scales[i],
+    }));
   }
 
   // Compare all pairs.

@@ -1,10 +1,13 @@
 // Couplings of two distributions of successors.
 
+/** @import { MatchedMass } from "./types.d.ts" */
+
 const NEGLIGIBLE_MASS = 1e-12;
 
 // The coupling of two distributions (Maps of state to mass) with the smallest mean distance. Mass
 // that both have in a state is matched there, which is optimal by the triangle inequality.
 export function computeOptimalCoupling(first, second, distance) {
+  /** @type {MatchedMass[]} */
   const plan = [];
   const [surplus, deficit] = [new Map(first), new Map(second)];
   for (const [x, mass] of first) {
@@ -22,6 +25,7 @@ export function computeOptimalCoupling(first, second, distance) {
 
 // The independent coupling.
 export function computeIndependentCoupling(first, second) {
+  /** @type {MatchedMass[]} */
   const plan = [];
   for (const [x, p] of first)
     for (const [y, q] of second) plan.push({ states: [x, y], mass: p * q });
@@ -62,6 +66,7 @@ function computeTransportPlan(sources, sinks, distance) {
     supply[start] -= mass;
     demand[end - n] -= mass;
   }
+  /** @type {MatchedMass[]} */
   const plan = [];
   for (let i = 0; i < n; i++)
     for (let j = 0; j < m; j++)

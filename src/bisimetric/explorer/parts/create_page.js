@@ -29,6 +29,7 @@ export function createPage() {
     tooltip,
     views,
     announce,
+    norm: "auto", // of the colour scale
     save() {}, // what is shown, in the address; the notebook version has none
     describeState,
     createHandlers,
@@ -51,7 +52,7 @@ export function createPage() {
 
   // Handlers of the events of a map. `listDistances()` returns the distances that the tooltip of a
   // state shows, `describeMore(state)` further lines.
-  function createHandlers(listDistances, describeMore = () => []) {
+  function createHandlers(listDistances, describeMore = (_state) => []) {
     return {
       select: (state) => selection.select(state),
       move: (state) => selection.move(state),

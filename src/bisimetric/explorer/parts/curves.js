@@ -1,4 +1,5 @@
 // The curves of an episode: distances from the source frame, values and events.
+import * as Plot from "./charts.js";
 import { createSvgElement, createElement, describeChart } from "./elements.js";
 import { formatNumber, pluralise } from "./numbers.js";
 
@@ -14,7 +15,12 @@ const FRAME = {
 
 export class Curves {
   constructor(host, { times, events, distanceName, matrix, V }) {
-    Object.assign(this, { host, times, events, distanceName, matrix, V });
+    this.host = host;
+    this.times = times;
+    this.events = events;
+    this.distanceName = distanceName;
+    this.matrix = matrix;
+    this.V = V;
     this.eventTypes = [...new Set(events.map((event) => event.text))];
   }
 
@@ -116,10 +122,10 @@ export class Curves {
   movePointer(frame) {
     const left = this.x.apply(this.times[frame]);
     this.pointers.forEach(({ line, dot }, i) => {
-      for (const end of ["x1", "x2"]) line.setAttribute(end, left);
-      dot.setAttribute("cx", left);
+      for (const end of ["x1", "x2"]) line.setAttribute(end, String(left));
+      dot.setAttribute("cx", String(left));
       const top = this.scales[i].apply((i ? this.V : this.row)[frame]);
-      dot.setAttribute("cy", Math.min(top, this.scales[i].range[0]));
+      dot.setAttribute("cy", String(Math.min(top, this.scales[i].range[0])));
     });
   }
 

@@ -2,7 +2,7 @@
 import { createChip, createElement } from "./elements.js";
 import { StateMap } from "./map.js";
 import { createNumberFormat } from "./numbers.js";
-import { createDistanceScale, createMarkEntries, createScaleBar } from "./scales.js";
+import { NORMS, createDistanceScale, createMarkEntries, createScaleBar } from "./scales.js";
 import { createTerm } from "./tooltips.js";
 import { listPathStates, ExplanationPanel } from "./explanation_panel.js";
 
@@ -19,17 +19,30 @@ export class DistancesView {
     const createOption = (id, words) => {
       const box = createElement("input", { type: "checkbox", id, onchange: () => this.paint() });
       const hidden = id === "per-step" && data.discount === null;
-      return [box, createElement("label", { class: "option", for: id, hidden }, box, words)];
+      return {
+        box,
+        label: createElement("label", { class: "option", for: id, hidden }, box, words),
+      };
     };
-    const [sharedScale, sharedOption] = createOption(
-      "shared-scale",
-      "one colour scale for all source states",
-    );
-    const [perStep, perStepOption] = createOption(
+    const sharedScale = createOption("shared-scale", "same for all sources");
+    const perStep = createOption(
       "per-step",
       "in units of reward per step: (1 − discount) · distance",
     );
-    Object.assign(this, { sharedScale, perStep });
+    this.sharedScale = sharedScale.box;
+    this.perStep = perStep.box;
+    this.norm = createElement(
+      "select",
+      {
+        id: "norm",
+        onchange: () => {
+          page.norm = this.norm.value;
+          this.paint();
+          page.save();
+        },
+      },
+      ...Object.entries(NORMS).map(([value, words]) => createElement("option", { value }, words)),
+    );
     const panel = createElement("section", {
       class: "card explanation",
       "aria-label": "explanation",
@@ -40,8 +53,13 @@ export class DistancesView {
       this.title,
       holder,
       this.scale,
-      sharedOption,
-      perStepOption,
+      createElement(
+        "div",
+        { class: "options" },
+        createElement("label", { class: "option", for: "norm" }, "colour scale", this.norm),
+        sharedScale.label,
+      ),
+      perStep.label,
       page.createEmbeddingNote(),
     );
     host.append(createElement("div", { class: "two" }, left, panel));
@@ -71,8 +89,11 @@ export class DistancesView {
     // (1 - discount) * d is in units of reward per step, at most the reward range.
     const unit = this.perStep.checked ? 1 - data.discount : 1;
     const row = d.matrix.row(selection.first).map((x) => x * unit);
-    const scaled = this.sharedScale.checked ? d.matrix.values.map((x) => x * unit) : row;
-    const scale = createDistanceScale(scaled, data.colours, d.error * unit);
+    const scale = this.sharedScale.checked
+      ? this.createSharedScale(d, unit)
+      : createDistanceScale(row, data.colours, d.error * unit, page.norm);
+    this.norm.value = page.norm;
+    this.colourScale = scale;
     const formatDistance = createNumberFormat(d.matrix.largest * unit);
     this.map.paint(
       Array.from(row, scale.colour),
@@ -89,6 +110,23 @@ export class DistancesView {
     this.scale.replaceChildren(createScaleBar(scale, entries));
     this.explanationPanel.paint(d);
     if (changes?.hasSecond) this.revealExplanation();
+  }
+
+  // The scale of all distances, created once: the matrix may have millions.
+  createSharedScale(d, unit) {
+    const { data, norm } = this.page;
+    if ([d, unit, norm].some((part, i) => part !== this.shared?.key[i])) {
+      const all = unit === 1 ? d.matrix.values : d.matrix.values.map((x) => x * unit);
+      const scale = createDistanceScale(all, data.colours, d.error * unit, norm);
+      this.shared = { key: [d, unit, norm], scale };
+    }
+    return this.shared.scale;
+  }
+
+  // The maps to save.
+  listDrawings() {
+    const title = `${this.d.kindName} from ${this.page.data.names[this.page.selection.first]}`;
+    return [{ map: this.map, title, scale: this.colourScale }];
   }
 
   // Where the panels are stacked, as on a phone, scroll to the start of the explanation.

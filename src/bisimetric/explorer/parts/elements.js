@@ -2,14 +2,35 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, any>} attributes null, undefined and false are left out; `on...` listens
+ * @param {...any} children null and undefined are left out
+ * @returns {HTMLElementTagNameMap[K]}
+ */
 export function createElement(tag, attributes = {}, ...children) {
   return fillElement(document.createElement(tag), attributes, children);
 }
 
+/**
+ * @template {keyof SVGElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, any>} attributes as in `createElement`
+ * @param {...any} children
+ * @returns {SVGElementTagNameMap[K]}
+ */
 export function createSvgElement(tag, attributes = {}, ...children) {
   return fillElement(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/**
+ * @template {Element} E
+ * @param {E} node
+ * @param {Record<string, any>} attributes
+ * @param {any[]} children
+ * @returns {E}
+ */
 function fillElement(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;

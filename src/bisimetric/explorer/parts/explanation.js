@@ -7,10 +7,26 @@ const MAX_COUPLED_STEPS = 6;
 const MIN_FRACTION = 0.05; // of the distance; pairs that contribute less are not followed
 const MAX_OPERATIONS = 3e8;
 
+/** @import { EncodedDistance, EncodedTransitions, Explanation, ExplainedDistance, Pair, Step, Transitions } from "./types.d.ts" */
+
 // A distance of the page: `at(s, t)`, `has(s, t)`, `explain(s, t)`.
 export class PageDistance {
+  /**
+   * @param {number} n
+   * @param {EncodedDistance} data
+   */
   constructor(n, data) {
-    Object.assign(this, data);
+    this.label = data.label;
+    this.kind = data.kind;
+    this.kindName = data.kindName;
+    this.symbol = data.symbol;
+    this.accuracy = data.accuracy;
+    this.error = data.error;
+    this.pairError = data.pairError ?? null;
+    this.noTransitions = data.noTransitions;
+    this.noValues = data.noValues;
+    this.aggregation = data.aggregation;
+    this.command = data.command ?? null;
     this.matrix = new DistanceMatrix(n, data.values);
     this.unknown = new Set(data.unknown);
     this.isDetermined = data.determined === null ? null : decodeMask(data.determined);
@@ -31,6 +47,7 @@ export class PageDistance {
     return this.isDetermined !== null && s !== t && !this.isDetermined(pairIndex(s, t));
   }
 
+  /** @returns {Explanation} */
   explain(s, t) {
     return this.transitions.deterministic
       ? explainPath(this, [s, t])
@@ -38,7 +55,11 @@ export class PageDistance {
   }
 }
 
-// Transitions with the functions `reward(s, a)` and `listSuccessors(s, a)`.
+/**
+ * Transitions with functions of a state and an action.
+ * @param {EncodedTransitions} encoded
+ * @returns {Transitions}
+ */
 function decodeTransitions(encoded) {
   const R = decodeFloat64(encoded.R);
   const [rowStarts, successors] = [encoded.rowStarts, encoded.successors].map(decodeInt32);
@@ -58,7 +79,11 @@ function decodeTransitions(encoded) {
   };
 }
 
-// Whether two states are at the diameter bound because their action sets differ.
+/**
+ * Whether two states are at the diameter bound because their action sets differ.
+ * @param {ExplainedDistance} d
+ * @param {Pair} pair
+ */
 function hasMismatchedActions({ kind, transitions }, [s, t]) {
   if (!transitions.available || kind !== "bisimulation" || !transitions.complete) return false;
   for (let a = 0; a < transitions.numActions; a++)
@@ -70,7 +95,11 @@ function hasMismatchedActions({ kind, transitions }, [s, t]) {
   return false;
 }
 
-// The pairs of actions that the distance compares.
+/**
+ * The pairs of actions that the distance compares.
+ * @param {ExplainedDistance} d
+ * @param {Pair} pair
+ */
 function listActionPairs({ kind, transitions }, [s, t]) {
   const has = transitions.complete ? transitions.available : transitions.known;
   const can = (state, action) => !has || has(state * transitions.numActions + action);
@@ -81,7 +110,14 @@ function listActionPairs({ kind, transitions }, [s, t]) {
   return found;
 }
 
-// The candidate that attains the distance: the maximum over actions, or for d_lax the Hausdorff distance.
+/**
+ * The candidate that attains the distance: the maximum over actions, or for d_lax the Hausdorff
+ * distance.
+ * @template {{ actions: number[], backup: number }} C
+ * @param {string} kind
+ * @param {C[]} found
+ * @returns {C}
+ */
 function selectAttaining(kind, found) {
   const selectBest = (options, better) =>
     options.reduce((best, each) => (better(each, best) ? each : best));
@@ -104,7 +140,12 @@ function selectReportedActions({ policyActions }, actions, [s, t]) {
     : [policyActions[s], policyActions[t]];
 }
 
-// Deterministic transitions: a path, until distance 0 or an earlier pair.
+/**
+ * Deterministic transitions: a path, until distance 0 or an earlier pair.
+ * @param {ExplainedDistance} d
+ * @param {Pair} states
+ * @returns {Explanation}
+ */
 function explainPath(d, states) {
   const { transitions, kind } = d;
   const [steps, visited] = [[], new Map()];
@@ -114,9 +155,11 @@ function explainPath(d, states) {
     const compared = listActionPairs(d, pair);
     if (d.at(...pair) === 0 || hasMismatchedActions(d, pair) || !compared.length) break;
     const found = compared.map((actions) => {
-      const nextStates = actions.map(
+      const [one, two] = actions.map(
         (action, i) => transitions.listSuccessors(pair[i], action).keys().next().value,
       );
+      /** @type {Pair} */
+      const nextStates = [one, two];
       const rewardGap = Math.abs(
         transitions.reward(pair[0], actions[0]) - transitions.reward(pair[1], actions[1]),
       );
@@ -163,7 +206,12 @@ function explainPath(d, states) {
   };
 }
 
-// Stochastic transitions: each step has a coupling, and the next follows its largest term.
+/**
+ * Stochastic transitions: each step has a coupling, and the next follows its largest term.
+ * @param {ExplainedDistance} d
+ * @param {Pair} states
+ * @returns {Explanation}
+ */
 function explainCouplings(d, states) {
   const { transitions } = d;
   const findRepresentative = (s) => {
@@ -185,9 +233,9 @@ function explainCouplings(d, states) {
       steps.length === MAX_COUPLED_STEPS
     )
       break;
-    const chosen = findCoupling(d, pair);
-    if (chosen.outsidePair || chosen.tooLarge) {
-      [outsidePair, tooLarge] = [chosen.outsidePair ? pair : null, chosen.tooLarge];
+    const { chosen, isOutside, isTooLarge } = findCoupling(d, pair);
+    if (!chosen) {
+      [outsidePair, tooLarge] = [isOutside ? pair : null, isTooLarge];
       break;
     }
     visited.set(createClassKey(pair), steps.length);
@@ -229,7 +277,11 @@ function explainCouplings(d, states) {
   };
 }
 
-// The actions that attain the distance of a pair, their reward gap and their coupling.
+/**
+ * The actions that attain the distance of a pair, their reward gap and their coupling.
+ * @param {ExplainedDistance} d
+ * @param {Pair} pair
+ */
 function findCoupling(d, pair) {
   const { transitions, kind } = d;
   const compared = listActionPairs(d, pair).map((actions) => ({
@@ -237,12 +289,12 @@ function findCoupling(d, pair) {
     successors: actions.map((a, i) => transitions.listSuccessors(pair[i], a)),
   }));
   if (compared.some(({ successors }) => successors.some((each) => each.has(-1))))
-    return { outsidePair: true };
+    return { chosen: null, isOutside: true, isTooLarge: false };
   const work = compared.reduce(
     (sum, { successors: [a, b] }) => sum + a.size * b.size * (a.size + b.size),
     0,
   );
-  if (work > MAX_OPERATIONS) return { tooLarge: true };
+  if (work > MAX_OPERATIONS) return { chosen: null, isOutside: false, isTooLarge: true };
   const found = compared.map(({ actions, successors }) => {
     const plan =
       kind === "mico"
@@ -254,17 +306,17 @@ function findCoupling(d, pair) {
     const mean = plan.reduce((sum, { states, mass }) => sum + mass * d.at(...states), 0);
     return { actions, rewardGap, plan, backup: rewardGap + transitions.discount * mean };
   });
-  const chosen = selectAttaining(kind, found);
-  const matches = chosen.plan.map(({ states, mass }) => ({
+  const attaining = selectAttaining(kind, found);
+  const matches = attaining.plan.map(({ states, mass }) => ({
     states,
     mass,
     distance: d.at(...states),
     contribution: transitions.discount * mass * d.at(...states),
   }));
-  const shared = ({ states: [x, y] }) => kind !== "mico" && x === y;
+  const shared = ({ states: [x, y] }) => Number(kind !== "mico" && x === y);
   matches.sort(
     (one, two) =>
       shared(one) - shared(two) || two.contribution - one.contribution || two.mass - one.mass,
   );
-  return { ...chosen, matches };
+  return { chosen: { ...attaining, matches }, isOutside: false, isTooLarge: false };
 }

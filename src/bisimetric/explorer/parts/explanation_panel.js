@@ -1,4 +1,6 @@
 // The explanation of a distance: heading, steps, sum and sentences.
+import { createCopyButton } from "./clipboard.js";
+import { createExplainCommand } from "./commands.js";
 import { createChip, formatCode, createElement, createName } from "./elements.js";
 import { formatNumber, createNumberFormat } from "./numbers.js";
 import { describeExplanation } from "./sentences.js";
@@ -12,7 +14,13 @@ export class ExplanationPanel {
   // `show(explanation, step)` draws a step on the map; `chart(host, panel, step)` its sum, or is null;
   // `announce(text)` is for screen readers.
   constructor(host, data, selection, { show, announce, chart = null }) {
-    Object.assign(this, { host, data, selection, show, chart, announce, playing: null });
+    this.host = host;
+    this.data = data;
+    this.selection = selection;
+    this.show = show;
+    this.chart = chart;
+    this.announce = announce;
+    this.playing = null;
   }
 
   name(state) {
@@ -35,24 +43,47 @@ export class ExplanationPanel {
     // A button of the lists, which are gone, had it.
     if (hadFocus) this.host.querySelector("h2").focus();
     if (!d.has(first, second)) return this.showMessage("One of the two states is unknown.");
-    if (d.transitions === null) return this.showMessage(d.noTransitions);
+    this.command = this.createCommand(first, second);
+    if (d.transitions === null) return this.showMessage(d.noTransitions, this.command);
     this.explanation = d.explain(first, second);
-    // Start at the end of a path, or at the first coupling, which adds up to the distance.
-    const { steps } = this.explanation;
     const isSame = [d, first, second].every((part, i) => part === this.explained?.[i]);
-    if (!isSame)
-      this.step =
-        steps.length && steps[0].coupling.length ? 0 : Math.min(steps.length, SHOWN_STEPS);
+    if (!isSame) this.step = this.getInitialStep();
     this.explained = [d, first, second];
     if (this.explanation.steps.length) this.host.append(this.createStepper(), this.createBody());
     for (const sentence of describeExplanation(this))
       this.host.append(createElement("p", {}, sentence));
+    this.host.append(this.command ?? "");
     this.goTo(this.step);
   }
 
-  showMessage(words) {
+  // The end of a path, or the first coupling, which adds up to the distance.
+  getInitialStep() {
+    const { steps } = this.explanation;
+    return steps.length && steps[0].coupling.length ? 0 : Math.min(steps.length, SHOWN_STEPS);
+  }
+
+  // The command that prints the explanation of a pair, with a button that copies it.
+  createCommand(first, second) {
+    const command = createExplainCommand(this.d, first, second);
+    if (command === null) return null;
+    const code = createElement("code", { tabindex: 0, "aria-label": "command" }, command);
+    const copy = createCopyButton("copy", {
+      name: "copy-command",
+      getText: () => {
+        // Selected, for browsers that do not allow pages to copy.
+        window.getSelection().selectAllChildren(code);
+        return command;
+      },
+      announce: this.announce,
+      what: "command",
+      failed: "selected",
+    });
+    return createElement("div", { class: "command" }, code, copy);
+  }
+
+  showMessage(words, more = null) {
     this.show(null, 0);
-    this.host.append(createElement("p", { class: "quiet" }, ...formatCode(words)));
+    this.host.append(createElement("p", { class: "quiet" }, ...formatCode(words)), more ?? "");
   }
 
   createHeading(first, second) {

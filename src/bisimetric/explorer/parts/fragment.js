@@ -1,5 +1,6 @@
 // What a page shows, in the fragment of its address: reloads and links show the same again.
-import { createElement } from "./elements.js";
+import { createCopyButton } from "./clipboard.js";
+import { parseIndex, parseIndices } from "./numbers.js";
 
 const WRITE_MILLISECONDS = 350; // browsers limit how often an address changes
 
@@ -7,20 +8,12 @@ const fields = new URLSearchParams(window.location.hash.slice(1));
 let timer = null;
 let isDue = false;
 
+// Whether the page was opened without a fragment, and so without anything to show.
+export const isOpenedAfresh = ![...fields].length;
+
 export const readField = (name) => fields.get(name);
-
-// An index below `count`, or null.
-export function readIndex(name, count) {
-  const text = fields.get(name) ?? "";
-  return /^\d{1,9}$/.test(text) && Number(text) < count ? Number(text) : null;
-}
-
-// One or two indices below `count`; none if one of them is not valid.
-export function readIndices(name, count) {
-  const text = fields.get(name) ?? "";
-  const found = text.split(",").map(Number);
-  return /^\d{1,9}(,\d{1,9})?$/.test(text) && found.every((i) => i < count) ? found : [];
-}
+export const readIndex = (name, count) => parseIndex(fields.get(name) ?? "", count);
+export const readIndices = (name, count) => parseIndices(fields.get(name) ?? "", count);
 
 // Change some fields; null removes one.
 export function writeFields(changes) {
@@ -47,23 +40,14 @@ function writeAddress() {
 window.addEventListener("hashchange", () => window.location.reload());
 
 // A button that copies the address; `announce(text)` is for screen readers.
-export function createLinkButton(announce) {
-  const button = createElement("button", { type: "button", class: "copy-link" }, "copy link");
-  button.addEventListener("click", async () => {
-    const link = `${window.location.href.split("#")[0]}#${fields}`;
-    const isCopied = await copyText(link);
-    announce(isCopied ? "link copied" : "the link is in the address bar");
-    button.textContent = isCopied ? "✓ copied" : "in the address bar";
-    setTimeout(() => (button.textContent = "copy link"), 2000);
+export const createLinkButton = (announce, prepare = () => {}) =>
+  createCopyButton("copy link", {
+    name: "copy-link",
+    getText: () => {
+      prepare();
+      return `${window.location.href.split("#")[0]}#${fields}`;
+    },
+    announce,
+    what: "link",
+    failed: "in the address bar",
   });
-  return button;
-}
-
-async function copyText(text) {
-  try {
-    await window.navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false;
-  }
-}

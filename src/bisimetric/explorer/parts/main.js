@@ -3,9 +3,20 @@ import { CompareView } from "./compare.js";
 import { DistancesView } from "./distances.js";
 import { createElement } from "./elements.js";
 import { ClassesView } from "./classes.js";
-import { createLinkButton, readField, readIndex, readIndices, writeFields } from "./fragment.js";
+import {
+  createLinkButton,
+  isOpenedAfresh,
+  readField,
+  readIndex,
+  readIndices,
+  writeFields,
+} from "./fragment.js";
 import { pluralise, formatNumber, formatCount } from "./numbers.js";
 import { createPage } from "./create_page.js";
+import { Guide } from "./guide.js";
+import { createSaveMenu } from "./save_menu.js";
+import { NORMS } from "./scales.js";
+import { StateSearch } from "./state_search.js";
 import { drawSumChart } from "./sum_chart.js";
 import { createThemeButton } from "./theme.js";
 import { createTerm } from "./tooltips.js";
@@ -23,6 +34,8 @@ const VIEWS = {
 const names = Object.keys(VIEWS);
 let current = names.includes(readField("view")) ? readField("view") : names[0];
 restoreSelection();
+if (Object.hasOwn(NORMS, readField("scale") ?? "")) page.norm = readField("scale");
+let guide = null;
 
 // Select what the address says.
 function restoreSelection() {
@@ -35,12 +48,14 @@ function restoreSelection() {
 
 // Write what is shown into the address.
 page.save = () => {
+  if (guide?.isShown) return; // it selects states itself
   const { first, second, hasSource, distance, comparison } = selection;
   const panel = views.get("distances")?.explanationPanel;
   writeFields({
     view: current,
     states: hasSource ? [first, second].filter((s) => s !== null).join() : null,
     step: panel?.explanation?.steps.length ? panel.step : null,
+    scale: page.norm === "auto" ? null : page.norm,
     ...(hasSeveral && { distance, comparison }),
     ...(views.has("classes") && { threshold: views.get("classes").range.value }),
   });
@@ -50,6 +65,7 @@ page.save = () => {
 function createFacts() {
   const d = distances[selection.distance];
   const numStates = pluralise(data.numStates, "state");
+  /** @type {(string | HTMLElement)[][]} */
   const parts = [
     [
       data.names.length < data.numStates
@@ -74,9 +90,10 @@ function createFacts() {
 
 function showView(shown) {
   current = shown;
+  if (shown !== "distances" && guide?.isShown) guide.end();
   for (const name of names) {
     const tab = document.getElementById(`tab-${name}`);
-    tab.setAttribute("aria-selected", name === shown);
+    tab.setAttribute("aria-selected", String(name === shown));
     tab.tabIndex = name === shown ? 0 : -1;
     document.getElementById(`view-${name}`).hidden = name !== shown;
   }
@@ -124,8 +141,8 @@ function createDistanceSelect() {
     { id: "distance-select", onchange: () => selection.set({ distance: Number(select.value) }) },
     ...distances.map((d, i) => createElement("option", { value: i }, `${d.label}: ${d.kindName}`)),
   );
-  select.value = selection.distance;
-  selection.listen(() => (select.value = selection.distance));
+  select.value = String(selection.distance);
+  selection.listen(() => (select.value = String(selection.distance)));
   return createElement(
     "label",
     { class: "distance-select", for: "distance-select" },
@@ -134,6 +151,19 @@ function createDistanceSelect() {
   );
 }
 
+function startGuide() {
+  showView("distances");
+  if (!guide) {
+    guide = new Guide(page, views.get("distances"), page.save);
+    document.querySelector("main").prepend(guide.element);
+  }
+  if (!guide.start()) page.announce("no pair of states is at a positive distance");
+}
+
+const search = new StateSearch(data, {
+  announce: page.announce,
+  select: (state) => selection.select(state),
+});
 const factsHost = createElement("div", {}, createFacts());
 document.body.prepend(
   createElement(
@@ -144,10 +174,17 @@ document.body.prepend(
       { class: "top" },
       createElement("h1", {}, data.title),
       createDistanceSelect(),
+      search.element,
       createElement(
         "div",
         { class: "tools" },
-        createLinkButton(page.announce),
+        createSaveMenu(page, () => views.get(current).listDrawings?.() ?? []),
+        createLinkButton(page.announce, () => guide?.isShown && guide.end()),
+        createElement(
+          "button",
+          { type: "button", class: "show-guide", onclick: startGuide },
+          "guide",
+        ),
         createThemeButton(() => showView(current)),
       ),
     ),
@@ -203,5 +240,6 @@ showView(current);
 const { explanationPanel } = views.get("distances") ?? {};
 if (initialStep !== null && initialStep <= explanationPanel?.explanation?.steps.length)
   explanationPanel.goTo(initialStep);
+if (isOpenedAfresh && !Guide.isOff()) startGuide();
 // For tests and the console.
 window.bisimetric = page;

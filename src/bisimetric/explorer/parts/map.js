@@ -31,13 +31,11 @@ const LAYERS = [
 export class StateMap {
   // `handlers`: select(state), move(state), clear() and hover(state or null, x, y).
   constructor(host, data, handlers, label) {
-    Object.assign(this, {
-      data,
-      handlers,
-      hovered: null,
-      selected: [null, null],
-      pathStates: [[], [], []],
-    });
+    this.data = data;
+    this.handlers = handlers;
+    this.hovered = null;
+    this.selected = [null, null];
+    this.pathStates = [[], [], []];
     this.layout = new StateLayout(data);
     this.stateCanvas = new StateCanvas(this.layout);
     const { hasCells, width, height } = this.layout;
@@ -189,7 +187,7 @@ export class StateMap {
     });
     // Numbers are hidden in cells too small to read them.
     const size = Math.min(0.32, 1.38 / maxLength);
-    this.layers.numbers.setAttribute("font-size", size);
+    this.layers.numbers.setAttribute("font-size", String(size));
     this.layers.numbers.toggleAttribute("hidden", size < this.toUnits(9));
   }
 

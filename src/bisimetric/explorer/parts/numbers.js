@@ -1,4 +1,4 @@
-// Decode and format numbers.
+// Decode, parse and format numbers.
 
 export function decodeBytes(base64) {
   const text = atob(base64);
@@ -67,6 +67,16 @@ export function formatNumber(x, count = 6) {
   if (size < MIN_NORMAL) return "0";
   if (size < 1e-4 || size >= 1e7) return x.toExponential(Math.min(count, 3) - 1);
   return String(Number(x.toPrecision(count)));
+}
+
+// Parse an index below `count`; null if it is none.
+export const parseIndex = (text, count) =>
+  /^\d{1,9}$/.test(text) && Number(text) < count ? Number(text) : null;
+
+// Parse one or two indices below `count`; none if one of them is not valid.
+export function parseIndices(text, count) {
+  const found = text.split(",").map((part) => parseIndex(part, count));
+  return found.length <= 2 && found.every((index) => index !== null) ? found : [];
 }
 
 // Created once, which is slow.

@@ -1,4 +1,5 @@
 // A scatter plot of two numbers per pair of states, with the diagonal.
+import * as Plot from "./charts.js";
 import { abbreviate, createElement, describeChart } from "./elements.js";
 import { pluralise, formatNumber } from "./numbers.js";
 import { isDark } from "./theme.js";
@@ -52,7 +53,8 @@ function countPairs(points, maxX, maxY) {
 export class PairPlot {
   // `select(state)` is called on a click on a pair of the selected state.
   constructor(host, tooltip, select) {
-    Object.assign(this, { tooltip, selectedPairs: [] });
+    this.tooltip = tooltip;
+    this.selectedPairs = [];
     this.canvas = createElement("canvas", { "aria-hidden": "true" });
     this.frame = createElement("div", { class: "pair-plot" });
     this.legend = createElement("p", { class: "quiet" });

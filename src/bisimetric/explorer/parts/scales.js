@@ -3,6 +3,8 @@ import { createElement } from "./elements.js";
 import { createNumberFormat } from "./numbers.js";
 import { createTerm } from "./tooltips.js";
 
+/** @import { ColourScale } from "./types.d.ts" */
+
 // Colours of classes, those of `views/class_colours.py`: twelve, and twelve more where neighbours
 // have all of these.
 export const PALETTE = [
@@ -35,48 +37,104 @@ export const NUM_COMMON_COLOURS = 12;
 const BELOW = ["#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f4f4f4"];
 const ABOVE = ["#f4f4f4", "#fdd0a2", "#fd8d3c", "#d94801", "#7f2704"];
 
-// From the smallest positive distance to the largest, not from 0: at discounts near 1 all positive
-// distances are large, and colours would not distinguish them.
-export function createDistanceScale(numbers, shades, error) {
+// Norms of a scale, those of `views/norms.py`, with their names.
+export const NORMS = {
+  auto: "automatic",
+  linear: "linear",
+  log: "logarithmic",
+  quantile: "rank (quantiles)",
+};
+
+/**
+ * A scale from the smallest positive distance to the largest, not from 0: at discounts near 1 all
+ * positive distances are large, and colours would not distinguish them.
+ * @param {ArrayLike<number>} numbers
+ * @param {string[]} shades
+ * @param {number | null} error distances up to it are 0
+ * @param {string} norm a key of `NORMS`
+ * @returns {ColourScale}
+ */
+export function createDistanceScale(numbers, shades, error, norm = "auto") {
   const zeroLevel = error || 0;
   let [low, high] = [Infinity, 0];
-  for (const x of numbers) {
+  for (let i = 0; i < numbers.length; i++) {
+    const x = numbers[i];
     if (x > high) high = x;
     if (x > zeroLevel && x < low) low = x;
   }
   if (high <= zeroLevel) [low, high] = [0, 1];
   else if (low >= 0.999 * high) low = 0;
-  const log = isDominated(numbers, zeroLevel, low, high);
-  const position = log
-    ? (x) => Math.log(x / low) / Math.log(high / low)
-    : (x) => (x - low) / (high - low);
+  const chosen = norm === "auto" ? chooseNorm(numbers, zeroLevel, low, high) : norm;
+  const { position, middle, note } = createNorm(low > 0 ? chosen : "linear", numbers, low, high);
   const colour = (x) => {
     if (x <= zeroLevel) return "#ffffff";
     const place = Math.round(position(x) * (shades.length - 1));
     return shades[Math.max(0, Math.min(shades.length - 1, place))];
   };
-  return { colour, low, high, shades, zero: true, log };
+  return { colour, low, middle, high, shades, zero: true, note };
 }
 
-// Whether few distances dominate a linear scale, as in `views/norms.py`: at most a tenth of them
-// in its upper half, and the largest at least five times the smallest.
-function isDominated(numbers, zeroLevel, low, high) {
-  if (!(low > 0) || high < 5 * low) return false;
-  let [positive, upper] = [0, 0];
-  for (const x of numbers) {
-    if (x > zeroLevel) positive++;
-    if (x > (low + high) / 2) upper++;
+// The position from 0 to 1 of a distance between `low` and `high`, the distance in the middle, and a
+// note for the legend.
+function createNorm(norm, numbers, low, high) {
+  if (norm === "log")
+    return {
+      position: (x) => Math.log(x / low) / Math.log(high / low),
+      middle: Math.sqrt(low * high),
+      note: "logarithmic scale",
+    };
+  if (norm === "quantile") {
+    const sorted = Float64Array.from(numbers)
+      .filter((x) => x >= low)
+      .sort();
+    const last = sorted.length - 1;
+    return {
+      position: (x) => (x >= high ? 1 : findFirst(sorted, x) / last),
+      middle: sorted[Math.round(last / 2)],
+      note: "quantile scale: equally many distances per colour",
+    };
   }
-  return positive >= 8 && upper <= 0.1 * positive;
+  return {
+    position: (x) => (x - low) / (high - low),
+    middle: (low + high) / 2,
+    note: null,
+  };
 }
 
-// A diverging scale, symmetric around 0: blue below, grey at 0, orange above.
+// The index of the first number of a sorted array that is at least x.
+function findFirst(sorted, x) {
+  let [start, end] = [0, sorted.length];
+  while (start < end) {
+    const middle = (start + end) >> 1;
+    if (sorted[middle] < x) start = middle + 1;
+    else end = middle;
+  }
+  return start;
+}
+
+// The norm of "auto", as in `views/norms.py`: linear, unless few distances dominate the scale, at most
+// a tenth of them in its upper half.
+function chooseNorm(numbers, zeroLevel, low, high) {
+  if (!(low > 0)) return "linear";
+  let [positive, upper] = [0, 0];
+  for (let i = 0; i < numbers.length; i++) {
+    if (numbers[i] > zeroLevel) positive++;
+    if (numbers[i] > (low + high) / 2) upper++;
+  }
+  if (positive < 8 || upper > 0.1 * positive) return "linear";
+  return high >= 5 * low ? "log" : "quantile";
+}
+
+/**
+ * A diverging scale, symmetric around 0: blue below, grey at 0, orange above.
+ * @returns {ColourScale}
+ */
 export function createDifferenceScale(numbers) {
   let high = 0;
   for (const x of numbers) high = Math.max(high, Math.abs(x));
   const shades = [...BELOW.slice(0, -1), ...ABOVE];
   const colour = (x) => interpolate(shades, high ? (x / high + 1) / 2 : 0.5);
-  return { colour, low: -high, high, shades, zero: false };
+  return { colour, low: -high, middle: 0, high, shades, zero: false, note: null };
 }
 
 function interpolate(shades, fraction) {
@@ -120,9 +178,8 @@ export function createMarkEntries({ goals, holes, map }, hasUnknown = false) {
 // The bar under a map; `entries` of its legend.
 export function createScaleBar(scale, entries) {
   const formatDistance = createNumberFormat(Math.max(Math.abs(scale.low), scale.high));
-  const middle = scale.log ? Math.sqrt(scale.low * scale.high) : (scale.low + scale.high) / 2;
   const marks = [];
-  if (scale.log) marks.push(createLegendEntry("logarithmic scale"));
+  if (scale.note) marks.push(createLegendEntry(scale.note));
   if (scale.zero) marks.push(createSwatch("#ffffff", "distance 0"));
   return createElement(
     "div",
@@ -137,7 +194,9 @@ export function createScaleBar(scale, entries) {
       createElement(
         "div",
         { class: "ticks" },
-        ...[scale.low, middle, scale.high].map((x) => createElement("span", {}, formatDistance(x))),
+        ...[scale.low, scale.middle, scale.high].map((x) =>
+          createElement("span", {}, formatDistance(x)),
+        ),
       ),
     ),
     createElement("div", { class: "legend" }, ...marks, ...entries),

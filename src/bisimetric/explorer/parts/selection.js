@@ -2,9 +2,14 @@
 
 export class Selection {
   constructor(first = 0) {
-    Object.assign(this, { first, second: null, distance: 0, comparison: 1 });
+    this.first = first;
+    this.distance = 0;
+    this.comparison = 1;
+    /** @type {number | null} */
+    this.second = null;
     // Whether a click or Enter selected the first state, and the second; arrows only move them.
-    Object.assign(this, { hasSource: false, hasSecond: false });
+    this.hasSource = false;
+    this.hasSecond = false;
     this.listeners = [];
   }
 

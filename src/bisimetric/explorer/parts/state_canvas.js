@@ -1,7 +1,7 @@
 // The colours of states, on a canvas: restyling 2,000 elements would be too slow.
 import { createElement } from "./elements.js";
 
-const FAINT_OPACITY = 0.16;
+export const FAINT_OPACITY = 0.16;
 const MIN_BORDER_PIXELS = 6; // smaller cells have no border
 
 export class StateCanvas {

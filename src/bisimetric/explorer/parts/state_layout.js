@@ -5,6 +5,7 @@ const NUM_NEAREST_POINTS = 4; // that a point is told apart from by the colours 
 export class StateLayout {
   constructor({ names, map, points }) {
     this.count = names.length;
+    this.adjacentPairs = null; // listed when they are needed
     this.hasCells = map !== null;
     if (this.hasCells) this.placeOnMap(map);
     else this.placeAsPoints(points);

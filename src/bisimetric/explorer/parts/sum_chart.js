@@ -1,4 +1,5 @@
 // A chart of the cumulative sum of an explanation.
+import * as Plot from "./charts.js";
 import { abbreviate, describeChart } from "./elements.js";
 import { formatNumber } from "./numbers.js";
 

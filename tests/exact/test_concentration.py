@@ -1,0 +1,106 @@
+"""Concentration inequalities against exact probabilities of all outcomes of a few samples."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from bisimetric.exact._concentration import RowSlack, penalise_random_sizes
+from bisimetric.exact.stochastic.confidence_kernels import bound_probability, bound_rows
+
+METRICS = (
+    np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]], float),
+    np.array([[0, 1, 3], [1, 0, 2], [3, 2, 0]], float),
+    np.array([[0, 0.1, 2], [0.1, 0, 2.1], [2, 2.1, 0]], float),
+)
+
+
+def list_outcomes(p: Any, samples: int) -> Iterator[tuple[np.ndarray[Any, Any], float]]:
+    """All counts of the values of some samples, with their probabilities."""
+    for counts in itertools.product(range(samples + 1), repeat=len(p)):
+        if sum(counts) == samples:
+            ways = math.factorial(samples) / math.prod(map(math.factorial, counts))
+            yield np.array(counts), ways * math.prod(q**k for q, k in zip(p, counts, strict=True))
+
+
+def compute_w1(d: Any, p: Any, q: Any) -> float:
+    n = len(p)
+    marginals = np.vstack([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
+    found: Any = optimize.linprog(d.ravel(), A_eq=marginals, b_eq=np.concatenate([p, q]))
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("samples", [1, 4, 15])
+def test_probabilities_are_bounded_from_below(samples: int) -> None:
+    for p, failure in itertools.product((0.02, 0.3, 0.5, 0.97), (0.5, 0.1, 0.01)):
+        level = -math.log(failure) / samples
+        violated = sum(
+            probability
+            for counts, probability in list_outcomes((p, 1 - p), samples)
+            if bound_probability(counts[0] / samples, level) > p
+        )
+        assert violated <= failure
+
+
+def test_the_bound_on_a_probability_attains_its_level() -> None:
+    for q, level in itertools.product((0.1, 0.5, 0.9), (0.01, 0.3)):
+        p = bound_probability(q, level)
+        kl = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
+        assert level <= kl <= level * (1 + 1e-6)
+    assert bound_probability(1.0, 0.5) == pytest.approx(math.exp(-0.5))
+    assert bound_probability(0.0, 0.5) == 0
+    assert bound_probability(0.5, 0.0) <= 0.5
+
+
+@pytest.mark.parametrize("observed_only", [False, True])
+@pytest.mark.parametrize("metric", METRICS, ids=["discrete", "line", "close"])
+def test_empirical_rows_are_near_the_true_ones(metric: Any, observed_only: bool) -> None:
+    """W1 exceeds its bound with at most the probability of failure; span and spread always hold."""
+    for p, samples in itertools.product([(0.5, 0.3, 0.2), (0.9, 0.09, 0.01)], (2, 6)):
+        for failure in (0.6, 0.2, 0.02):
+            violated = 0.0
+            for counts, probability in list_outcomes(p, samples):
+                seen = np.flatnonzero(counts)
+                if observed_only and len(seen) < 3:
+                    continue  # the assumption does not hold
+                transport, span, spread = np.zeros(1), np.zeros(1), np.zeros(1)
+                bound_rows(
+                    metric, np.array([0, len(seen)]), seen, counts[seen].astype(float),
+                    np.array([samples]), np.array([-math.log(failure)]), 3, metric.max(axis=1),
+                    observed_only, transport, span, spread,
+                )  # fmt: skip
+                distance = compute_w1(metric, counts / samples, np.array(p))
+                violated += probability * (distance > transport[0] + 1e-9)
+                assert span[0] == metric.max()
+                # Functions of 1 distance each are 1-Lipschitz; so are distances from a state.
+                for f in metric:
+                    values = np.repeat(f, counts)
+                    assert values.std(ddof=1) <= spread[0] + 1e-12
+            assert violated <= failure
+
+
+def test_bernstein_bounds_the_mean_of_one_function() -> None:
+    for p, samples, failure in itertools.product((0.05, 0.5), (2, 5, 20), (0.5, 0.1)):
+        violated = 0.0
+        for counts, probability in list_outcomes((p, 1 - p), samples):
+            values = np.repeat([1.0, 0.0], counts)
+            bound = RowSlack._bound_by_bernstein(
+                np.array([values.std(ddof=1)]), np.ones(1), np.array([math.log(2 / failure)]),
+                np.array([float(samples)]),
+            )  # fmt: skip
+            violated += probability * (p - values.mean() > bound[0])
+        assert violated <= failure
+    one = RowSlack._bound_by_bernstein(np.zeros(1), np.ones(1), np.ones(1), np.ones(1))
+    assert one[0] == np.inf
+
+
+def test_random_numbers_of_samples_cost_a_probability_of_at_most_one() -> None:
+    K = np.arange(1.0, 1e6)
+    tail = 1 / (2 * (1 + math.log(1e6 - 1)))  # the integral of 1 / (2 x (1 + log x)^2)
+    assert 0.8 < np.exp(-penalise_random_sizes(K)).sum() + tail <= 1
