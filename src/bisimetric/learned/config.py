@@ -275,8 +275,9 @@ class PairQConfig:
 
     def _tabulates(self, source: TrainingSource, network: Any) -> TypeGuard[TransitionSource]:
         """Return whether the embeddings of all recorded states are stored."""
-        recorded = math.isinf(self.lookahead) and isinstance(source, TransitionSource)
-        return recorded and can_tabulate(source, network)
+        if not isinstance(source, TransitionSource):
+            return False
+        return math.isinf(self.lookahead) and can_tabulate(source, network)
 
     def _stores_all_targets(self, source: TrainingSource, network: Any) -> TypeGuard[StateSource]:
         """Return whether the targets of all pairs of states are stored."""
