@@ -25,7 +25,7 @@ test-minimum: .venv-minimum/.installed ## the tests of `make test` with the olde
 	  -W ignore::pyparsing.warnings.PyparsingDeprecationWarning
 
 test-sb3: .venv-sb3/.installed ## agents of Stable-Baselines3, PyTorch and gymnax, and losses of PyTorch, in .venv-sb3
-	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py tests/losses/test_agents.py
+	.venv-sb3/bin/python -m pytest atari/tests/test_stable_baselines.py atari/tests/test_hostile_zips.py atari/tests/test_own_agents.py tests/losses/test_torch.py tests/losses/test_agents.py tests/benchmarks/test_minatar_losses.py
 
 test-browser: .venv/.installed-dev ## the explorer page in Chromium, which is installed if possible
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \

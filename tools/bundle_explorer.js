@@ -17,6 +17,8 @@ const ENTRIES = {
   page: "main.js",
   notebook: "notebook.js",
   episode: "episode.js",
+  playground: "playground.js",
+  playground_worker: "playground_worker.js",
 };
 
 const OPTIONS = {

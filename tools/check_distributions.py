@@ -51,6 +51,7 @@ CORE = Package(
         "py.typed",
         "explorer/parts/page.html",
         *(f"explorer/built/{name}.js" for name in ("charts", "page", "notebook", "episode")),
+        *(f"explorer/built/{name}.js" for name in ("playground", "playground_worker")),
         "explorer/built/charts.LICENSE",
         "exact/gpu/kernels.cu",
     ),

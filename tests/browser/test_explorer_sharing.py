@@ -35,6 +35,7 @@ def save(page: Page, words: str) -> tuple[str, bytes]:
     assert not page.locator(".menu-items").is_visible()
     name = download.value.suggested_filename
     expect(page.locator("#announcement")).to_have_text(f"saved {name}")
+    expect(page.locator("summary")).to_have_text("✓ saved")
     return name, Path(download.value.path()).read_bytes()
 
 
@@ -173,6 +174,16 @@ def test_the_copied_command_explains_the_pair(show: Open, run: Run, tmp_path: Pa
         assert found["states"] == [HOSTILE[first], HOSTILE[second]]
         assert found["distance"] == d.values[first, second]
     assert not (tmp_path / "gone").exists()
+
+
+def test_a_picture_that_fails_is_reported(show: Open, rooms: Distance) -> None:
+    page = show(explorer.render_page(rooms))
+    page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = (done) => done(null); }")
+    page.locator("summary").click()
+    page.get_by_role("button", name="map as PNG").click()
+    expect(page.locator("summary")).to_have_text("not saved")
+    expect(page.locator("#announcement")).to_have_text("the map as PNG could not be saved")
+    expect(page.locator("summary")).to_have_text("save")
 
 
 def test_without_a_file_there_is_no_command(show: Open, rooms: Distance) -> None:

@@ -20,7 +20,7 @@ GRID = "******\n*   g*\n* ** *\n******\n"
     [
         ("****\n* g*\n***\n", "line 3"),
         ("", "empty"),
-        ("****\n*x *\n****\n", "'x'"),
+        ("****\n*y *\n****\n", "'y'"),
         ("***\n***\n", "walls only"),
     ],
     ids=["ragged", "empty", "unknown character", "walls only"],

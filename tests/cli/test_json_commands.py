@@ -167,6 +167,17 @@ def check_view(found: Found) -> None:
     assert found["size"]["bytes"] == Path("page.html").stat().st_size
 
 
+def check_asynchronous(found: Found) -> None:
+    bounds = exact.asynchronous(load_mdp(), updates=2_000)
+    lower, upper = bounds.bounds("1,5", "5,5")
+    assert found["pair"] == [{"states": ["1,5", "5,5"], "lower": lower, "upper": upper}]
+    assert found["width"]["largest"] == bounds.max_width
+
+
+def check_playground(found: Found) -> None:
+    assert found["size"]["bytes"] == Path("page.html").stat().st_size
+
+
 def check_confidence_bounds(found: Found) -> None:
     data = Transitions.load("data.npz")
     bounds = exact.confidence_bounds(data, reward_range=(0, 1), discount=0.5)
@@ -236,6 +247,11 @@ CASES = {
     "exact on-policy": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.on_policy)),
     "exact lax": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.lax)),
     "exact mico": Case(GIVEN, MATRIX, same_matrix(exact.mico)),
+    "exact asynchronous": Case(
+        (*GIVEN, "--updates", "2k", "--pairs", "1,5", "5,5"),
+        "world.states width.mean updates seconds",
+        check_asynchronous,
+    ),
     "exact confidence-bounds": Case(
         ("data.npz", "--discount", "0.5", "--reward-range", "0", "1", "--pairs", "0", "1"),
         "samples.median assumed.num_states width.mean vacuous confidence seconds",
@@ -311,6 +327,7 @@ CASES = {
     "explain": Case(("d.npz", "1,5", "5,5"), "distance total error value_gap", check_explain),
     "show": Case(("d.npz", "--from", "4,3", "--nearest", "2"), MATRIX, check_show),
     "view": Case(("d.npz", "-o", "page.html"), "states.total size.bytes", check_view),
+    "playground": Case(("-o", "page.html"), "size.bytes", check_playground),
     "reproduce algorithms": Case(
         ("--worlds", "policy", "--updates", "10", "--num-seeds", "2"), "", check_algorithms
     ),

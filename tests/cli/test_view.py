@@ -1,4 +1,4 @@
-"""`bisimetric explore`."""
+"""`bisimetric view` and `bisimetric playground`."""
 
 from __future__ import annotations
 
@@ -93,3 +93,39 @@ def test_mistakes_are_one_line(run: Run, saved: Distance, tmp_path: Path) -> Non
     np.savez(tmp_path / "nan.npz", **arrays)
     assert_input_error(run("view", "nan.npz", "-o", "p.html"), "nan.npz")
     assert not Path("p.html").exists()
+
+
+class TestPlayground:
+    def test_a_page_is_saved_with_its_grid(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "grid.txt").write_text("\n* g*\n*5x*\n", encoding="utf-8")
+        done = run("playground", "--grid", "grid.txt", "-o", "page.html")
+        assert (done.code, done.out) == (0, "size       0.1 MB\nsaved      page.html\n"), done.err
+        text = Path("page.html").read_text(encoding="utf-8")
+        assert '"grid":"* g*\\n*5x*"' in text
+        assert "worker-src blob:" in text
+
+    def test_without_a_place_the_page_is_opened(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        opened: list[str] = []
+
+        def browse(address: str) -> bool:
+            opened.append(address)
+            return True
+
+        monkeypatch.setattr(webbrowser, "open", browse)
+        monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
+        assert run("playground", "--no-open").code == 0
+        assert opened == []
+        assert run("playground").code == 0
+        assert opened == [(tmp_path / "playground.html").as_uri()]
+        monkeypatch.setattr(webbrowser, "open", lambda address: False)
+        assert run("playground").out.endswith("none was found here\n")
+
+    def test_mistakes_are_one_line(self, run: Run, tmp_path: Path) -> None:
+        assert_input_error(run("playground", "--grid", "no.txt"), "grid file no.txt: there is no")
+        (tmp_path / "grid.txt").write_text("*y*", encoding="utf-8")
+        assert_input_error(run("playground", "--grid", "grid.txt"), "grid file grid.txt: line 1")
+        (tmp_path / "grid.txt").write_text("\n".join([" " * 3] * 31), encoding="utf-8")
+        assert_input_error(run("playground", "--grid", "grid.txt"), "31 rows and 3 columns")
+        assert_input_error(run("playground", "-o", "page.txt"), ".html")

@@ -273,6 +273,15 @@ class TestGridText:
     def test_entering_a_goal_pays_from_another_goal_too(self) -> None:
         assert worlds.grid("gg").R.tolist() == [[-1, -1, -1, 1], [-1, -1, 1, -1]]
 
+    def test_rewards_and_traps_pay_when_they_are_entered(self) -> None:
+        mdp = worlds.grid("1 x9g")
+        assert mdp.R[:, LEFT].tolist() == [-1, 0.1, 0, -1, 0.9]
+        assert mdp.R[:, RIGHT].tolist() == [0, -1, 0.9, 1, -1]
+        assert mdp.next_state[:, RIGHT].tolist() == [1, 2, 3, 4, 4]
+        policy = worlds.grid("3>x").policy
+        assert policy is not None
+        assert policy.tolist() == [DOWN, RIGHT, DOWN]
+
     def test_empty_lines_around_and_carriage_returns(self) -> None:
         plain = worlds.grid("***\n* *\n***")
         for text in ("\n\n***\n* *\n***\n\n", "***\r\n* *\r\n***\r\n"):
@@ -299,7 +308,7 @@ class TestGridText:
             ("***\n* \n***", r"grid: line 2 is 2 wide and line 1 is 3; all lines must be equally"),
             ("\n***\n* * \n***", r"grid: line 3 is 4 wide and line 2 is 3"),
             ("***\n\n***", r"grid: line 2 is 0 wide"),
-            ("***\n*x*\n***", r"grid: line 2, column 2 is 'x'; allowed are '\*' wall, ' ' floor"),
+            ("***\n*y*\n***", r"grid: line 2, column 2 is 'y'; allowed are '\*' wall, ' ' floor"),
             ("\n* *\n*\t*", r"grid: line 3, column 2 is '\\t'; allowed are"),
             ("* \x00", r"line 1, column 3 is '\\x00'"),
             ("* \udc80", r"line 1, column 3 is '\\udc80'"),

@@ -1,7 +1,8 @@
 """Build the documentation site: assemble its pages in build/docs, then run Zensical on them.
 
 Pages come from docs/; the rest is generated: tutorials are executed as notebooks, gallery scripts
-are run, and the reference is derived from the package and its command line.
+are run, and the reference is derived from the package and its command line. The playground is the
+page of `bisimetric playground`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import gallery
 import links
 import reference
 import tutorials
+from bisimetric import explorer
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "build" / "docs"
@@ -73,6 +75,8 @@ def assemble(*, run_code: bool = True) -> None:
         for page, lower in COPIED.items():
             text = text.replace(f"]({page})", f"]({lower})")
         (PAGES / name).write_text(text.replace("](docs/", "]("), encoding="utf-8")
+    (PAGES / "playground").mkdir()
+    explorer.save_page(explorer.render_playground(), PAGES / "playground" / "page.html")
     reference.write_api_pages(PAGES / "reference" / "api")
     reference.write_cli_page(PAGES / "reference" / "cli.md")
     if run_code:

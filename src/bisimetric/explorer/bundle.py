@@ -86,11 +86,18 @@ def encode_data_url(file: bytes) -> str:
 HERE = Path(__file__).parent
 PARTS, BUILT = HERE / "parts", HERE / "built"
 """Sources, and the scripts that `make explorer` bundles from them."""
-STYLES = ("page.css", "map.css", "panels.css", "episode.css")
+STYLES = ("page.css", "map.css", "panels.css", "episode.css", "playground.css")
 CONTENT_SECURITY_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def assemble_page(title: str, script: str, data: Mapping[str, Any], *, charts: bool = True) -> str:
+def assemble_page(
+    title: str,
+    script: str,
+    data: Mapping[str, Any],
+    *,
+    charts: bool = True,
+    worker: str | None = None,
+) -> str:
     """Return one HTML page with a bundled script and its data.
 
     The content security policy lists the hashes of the scripts that a browser may run; anything
@@ -101,6 +108,8 @@ def assemble_page(title: str, script: str, data: Mapping[str, Any], *, charts: b
         script: the name of a bundle, an entry of `tools/bundle_explorer.js`.
         data: for the script.
         charts: whether the script draws charts, so that it is preceded by the bundle for them.
+        worker: the name of a bundle for a Worker; its text is added to the data, and the policy
+            allows Workers from the script's own memory (`blob:`).
 
     Returns:
         The HTML.
@@ -112,8 +121,12 @@ def assemble_page(title: str, script: str, data: Mapping[str, Any], *, charts: b
     bundles = ["charts", script] if charts else [script]
     run = [(BUILT / f"{name}.js").read_text("utf-8") for name in bundles]
     hashes = " ".join(f"'sha256-{_hash(text)}'" for text in run)
+    policy = f"{CONTENT_SECURITY_POLICY}; script-src {hashes}"
+    if worker is not None:
+        policy += "; worker-src blob:"
+        data = {**data, "worker": (BUILT / f"{worker}.js").read_text("utf-8")}
     fields = {
-        "policy": f"{CONTENT_SECURITY_POLICY}; script-src {hashes}",
+        "policy": policy,
         "title": html.escape(title),
         "style": "".join((PARTS / name).read_text("utf-8") for name in STYLES),
         "data": encode_json(data),

@@ -1,7 +1,9 @@
-"""Grid worlds from text: `*` wall, space floor, `g` goal, `^ v < >` floor with a policy.
+"""Grid worlds from text: walls, floor, goals, rewards, traps and a policy.
 
-Four actions move one cell. Entering a goal pays +1; moving into a wall, or off the edge of the
-text, pays -1 and stays; anything else pays 0. Otherwise a goal is an ordinary cell.
+`*` is a wall, a space floor, `g` a goal, `1` to `9` a reward, `x` a trap, and `^ v < >` floor with
+a policy. Four actions move one cell. Entering a goal pays +1, a reward its digit in tenths, a trap
+-1; moving into a wall, or off the edge of the text, pays -1 and stays; anything else pays 0.
+Otherwise goals, rewards and traps are ordinary cells.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from bisimetric.errors import InputError
 from bisimetric.mdp import MDP
 
 WALL, FLOOR, GOAL, ARROWS = "*", " ", "g", "^v<>"
+REWARDS = {GOAL: 1.0, "x": -1.0} | {str(tenths): tenths / 10 for tenths in range(1, 10)}
+"""What it pays to enter a cell, by its character."""
 ACTIONS = ("up", "down", "left", "right")
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
-ALLOWED_CHARACTERS = "'*' wall, ' ' floor, 'g' goal, and '^' 'v' '<' '>' a policy"
+ALLOWED_CHARACTERS = (
+    "'*' wall, ' ' floor, 'g' goal, '1' to '9' reward, 'x' trap, and '^' 'v' '<' '>' a policy"
+)
 DOWN = ACTIONS.index("down")
 
 
@@ -27,8 +33,8 @@ def grid(text: str, *, discount: float = 0.99) -> MDP:
 
     States are the cells that are not walls, row by row, named "row,column" and counted from 0 in
     the text. Positions are (row, column), features the centres (row + 0.5, column + 0.5). Arrows,
-    if any, define the policy of the MDP; at a goal it moves down. Empty lines before and after the
-    grid are ignored.
+    if any, define the policy of the MDP; at goals, rewards and traps it moves down. Empty lines
+    before and after the grid are ignored.
 
     Args:
         text: the lines of the grid, all equally long.
@@ -46,6 +52,8 @@ def grid(text: str, *, discount: float = 0.99) -> MDP:
     >>> mdp.R
     array([[-1., -1., -1.,  1.],
            [-1., -1.,  0., -1.]])
+    >>> grid("x 5").R[1]
+    array([-1. , -1. , -1. ,  0.5])
     """
     if not isinstance(text, str):
         raise InputError(
@@ -75,8 +83,18 @@ def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
     MDP(2 states, 4 actions, deterministic, discount 0.99)
     """
     where = f"grid file {os.fspath(path)}"
+    return from_cells(_parse_cells(read_grid_text(path), where), discount=discount)
+
+
+def read_grid_text(path: str | os.PathLike[str]) -> str:
+    """Read the text of a grid file, which is not parsed.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    where = f"grid file {os.fspath(path)}"
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{where}: there is no such file; check the path.") from None
     except UnicodeDecodeError as error:
@@ -86,7 +104,6 @@ def read_grid(path: str | os.PathLike[str], *, discount: float = 0.99) -> MDP:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{where}: cannot be read ({reason}).") from None
-    return from_cells(_parse_cells(text, where), discount=discount)
 
 
 def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:
@@ -97,14 +114,16 @@ def from_cells(cells: NDArray[np.uint32], *, discount: float) -> MDP:
     ids = np.full((cells.shape[0] + 2, cells.shape[1] + 2), -1, dtype=np.int64)
     ids[rows + 1, columns + 1] = np.arange(states)
     kinds = cells[rows, columns]
-    goal = kinds == ord(GOAL)
+    entered = np.zeros(states)
+    for character, reward in REWARDS.items():
+        entered[kinds == ord(character)] = reward
     next_state = np.empty((states, len(MOVES)), dtype=np.int64)
     rewards = np.empty((states, len(MOVES)))
     for action, (down, right) in enumerate(MOVES):
         target = ids[rows + 1 + down, columns + 1 + right]
         blocked = target < 0
         next_state[:, action] = np.where(blocked, np.arange(states), target)
-        rewards[:, action] = np.where(blocked, -1.0, goal[target])
+        rewards[:, action] = np.where(blocked, -1.0, entered[target])
     positions = np.stack([rows, columns], axis=1)
     return MDP.deterministic(
         next_state,
@@ -134,7 +153,9 @@ def _parse_cells(text: str, caller: str) -> NDArray[np.uint32]:
                 "all lines must be equally wide, spaces at their ends included."
             )
     cells = _encode_characters("".join(lines)).reshape(len(lines), width)
-    unknown = np.argwhere(~np.isin(cells, _encode_characters(WALL + FLOOR + GOAL + ARROWS)))
+    unknown = np.argwhere(
+        ~np.isin(cells, _encode_characters(WALL + FLOOR + ARROWS + "".join(REWARDS)))
+    )
     if len(unknown):
         row, column = unknown[0]
         raise InputError(
@@ -158,7 +179,7 @@ def _encode_characters(text: str) -> NDArray[np.uint32]:
 
 
 def _read_policy(kinds: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return the action of each cell: that of its arrow, and down at a goal."""
+    """Return the action of each cell: that of its arrow, else down."""
     policy = np.full(len(kinds), DOWN)
     for action, arrow in enumerate(ARROWS):
         policy[kinds == ord(arrow)] = action

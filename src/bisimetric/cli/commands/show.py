@@ -1,4 +1,4 @@
-"""Inspect worlds and saved distances: `bisimetric worlds`, `explain`, `show` and `view`."""
+"""Inspect worlds and distances: `bisimetric worlds`, `explain`, `show`, `view`, `playground`."""
 
 from __future__ import annotations
 
@@ -206,7 +206,53 @@ def view(
     target = output if output is not None else _create_temporary_path(path)
     explorer.save_page(page.html, target)
     report.emit(_describe_page(page), report.describe_saved([target]))
-    if output is None and not webbrowser.open(target.resolve().as_uri()):
+    if output is None:
+        _open_page(target)
+
+
+def playground(
+    grid: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None,
+    output: OutputArg = None,
+    no_open: bool = False,
+) -> None:
+    """Paint a grid on an interactive page, which computes its distances as you paint.
+
+    The page is one file that needs no server and no network. Without -o it is a temporary file,
+    opened in the browser. It has d~, d^pi and d_lax of up to 600 states, their explanations and
+    classes; the numbers are not proven, and the page shows the command that proves them.
+
+    Args:
+        grid: a grid file to start from (default: two rooms)
+        output: save the page as an .html file in place of opening it
+        no_open: do not open the page in a browser
+
+    Examples:
+        bisimetric playground
+        bisimetric playground --grid two-rooms.txt
+        bisimetric playground -o playground.html
+    """
+    validate_files(output, content="a page", suffix=".html", inputs=[grid])
+    from bisimetric import explorer
+    from bisimetric.cli import report
+    from bisimetric.worlds import grids
+
+    text = None
+    if grid is not None:
+        grids.read_grid(grid)  # an error in it names the file
+        text = grids.read_grid_text(grid)
+    page = explorer.render_playground(text)
+    target = output if output is not None else _create_temporary_path(Path("playground"))
+    explorer.save_page(page, target)
+    report.emit([_describe_size(page)], report.describe_saved([target]))
+    if output is None and not no_open:
+        _open_page(target)
+
+
+def _open_page(path: Path) -> None:
+    """Open a page in the browser, or say that there is none."""
+    from bisimetric.cli import report
+
+    if not webbrowser.open(path.resolve().as_uri()):
         report.emit([report.Fact("next", "open that file in a browser; none was found here")])
 
 
@@ -248,5 +294,11 @@ def _describe_page(page: Page) -> Iterator[Fact]:
     value = {"total": page.num_states, "shown": page.num_shown}
     yield Fact("states", f"{shown}{pluralise(page.num_states, 'state')}", value)
     yield from (Fact("note", note) for note in page.notes)
-    size = len(page.html.encode())
-    yield Fact("size", f"{size / 1e6:.1f} MB", {"bytes": size})
+    yield _describe_size(page.html)
+
+
+def _describe_size(html: str) -> Fact:
+    from bisimetric.cli.report import Fact
+
+    size = len(html.encode())
+    return Fact("size", f"{size / 1e6:.1f} MB", {"bytes": size})

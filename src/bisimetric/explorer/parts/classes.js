@@ -1,13 +1,13 @@
 // Aggregated states: a slider for the threshold, and the regret of the aggregated MDP.
 import * as Plot from "./charts.js";
 import { describeChart, formatCode, createElement } from "./elements.js";
+import { SINGLETON_COLOUR, assignClassColours } from "./class_colours.js";
 import { StateMap } from "./map.js";
 import { pluralise, formatNumber, decodeUint16, formatCount } from "./numbers.js";
-import { NUM_COMMON_COLOURS, PALETTE, createMarkEntries, createSwatch } from "./scales.js";
+import { PALETTE, createMarkEntries, createSwatch } from "./scales.js";
 import { createTerm } from "./tooltips.js";
 
 const UNKNOWN_CLASS = 65_535;
-const SINGLETON_COLOUR = "#f0f2f5";
 const REGRETS = { bound: ["#b87700", "circle"], realised: ["#2a8fd8", "square"] };
 
 export class ClassesView {
@@ -133,7 +133,8 @@ export class ClassesView {
     const labels = this.classes(index);
     const sizes = new Map();
     labels.forEach((label) => sizes.set(label, (sizes.get(label) ?? 0) + 1));
-    const chosen = this.assignColours(labels, sizes);
+    const isKnown = (label) => label !== UNKNOWN_CLASS;
+    const chosen = assignClassColours(this.map.layout, labels, sizes, isKnown);
     const colour = (label) => (chosen.has(label) ? PALETTE[chosen.get(label)] : SINGLETON_COLOUR);
     this.lastPaint = [
       Array.from(labels, colour),
@@ -190,37 +191,6 @@ export class ClassesView {
     this.note.replaceChildren(
       ...formatCode([aggregation.regretNote, vacuousNote].filter(Boolean).join(" ")),
     );
-  }
-
-  // The colour of each class of several states, as `views/class_colours.py` assigns them: one that the
-  // fewest neighbouring classes have, if possible of the common ones, then the fewest classes.
-  assignColours(labels, sizes) {
-    const neighbours = new Map();
-    for (const [s, t] of this.map.layout.listAdjacentPairs()) {
-      const [one, two] = [labels[s], labels[t]];
-      if (one === two || sizes.get(one) === 1 || sizes.get(two) === 1) continue;
-      for (const [here, there] of [
-        [one, two],
-        [two, one],
-      ])
-        neighbours.set(here, (neighbours.get(here) ?? new Set()).add(there));
-    }
-    const isRare = (colour, taken) => Number(taken[colour] > 0 || colour >= NUM_COMMON_COLOURS);
-    const chosen = new Map();
-    const uses = PALETTE.map(() => 0);
-    labels.forEach((label) => {
-      if (chosen.has(label) || label === UNKNOWN_CLASS || sizes.get(label) === 1) return;
-      const taken = PALETTE.map(() => 0);
-      for (const other of neighbours.get(label) ?? [])
-        if (chosen.has(other)) taken[chosen.get(other)]++;
-      const order = [...PALETTE.keys()].sort(
-        (a, b) =>
-          taken[a] - taken[b] || isRare(a, taken) - isRare(b, taken) || uses[a] - uses[b] || a - b,
-      );
-      chosen.set(label, order[0]);
-      uses[order[0]]++;
-    });
-    return chosen;
   }
 
   // Regret over the number of classes.

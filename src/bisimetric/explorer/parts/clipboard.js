@@ -1,7 +1,7 @@
 // Copy text to the clipboard.
 import { createElement } from "./elements.js";
 
-const SHOWN_MILLISECONDS = 2000; // of the message on the button
+export const SHOWN_MILLISECONDS = 2000; // of a message on a button
 
 // A button that copies `getText()`. `failed` says where the text is if the browser does not allow it,
 // `announce(text)` is for screen readers.

@@ -1,6 +1,8 @@
 // Decode, parse and format numbers.
 
+// Typed arrays, which a page computed itself, stay as they are.
 export function decodeBytes(base64) {
+  if (typeof base64 !== "string") return base64;
   const text = atob(base64);
   const found = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) found[i] = text.charCodeAt(i);

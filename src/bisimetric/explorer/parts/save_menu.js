@@ -1,5 +1,6 @@
 // The menu that saves what is shown: the map as a picture, distances as CSV.
 import { formatRowTable, listPairTables } from "./csv.js";
+import { SHOWN_MILLISECONDS } from "./clipboard.js";
 import { createElement } from "./elements.js";
 import { convertToPng, drawMaps } from "./map_drawing.js";
 
@@ -23,10 +24,15 @@ export function createSaveMenu({ data, distances, selection, announce }, listDra
   const run = async (words) => {
     close();
     try {
-      announce(`saved ${await actions[words]()}`);
+      report("✓ saved", `saved ${await actions[words]()}`);
     } catch {
-      announce(`the ${words} could not be saved`);
+      report("not saved", `the ${words} could not be saved`);
     }
+  };
+  const report = (shown, spoken) => {
+    announce(spoken);
+    summary.textContent = shown;
+    setTimeout(() => (summary.textContent = "save"), SHOWN_MILLISECONDS);
   };
   const buttons = Object.keys(actions).map((words) =>
     createElement("button", { type: "button", onclick: () => run(words) }, words),
@@ -61,7 +67,7 @@ export const createFileName = (text) =>
     .slice(0, 60) || "bisimetric";
 
 // Save parts of a file as the browser does with downloads, and return its name.
-function saveFile(name, parts, type = "") {
+export function saveFile(name, parts, type = "") {
   const href = URL.createObjectURL(new Blob(parts, { type }));
   createElement("a", { href, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(href), 60_000);

@@ -40,6 +40,7 @@ function describeEnd(panel) {
 function describeNoStep(panel) {
   const { first, second } = panel.selection;
   if (first === second) return "They are the same state.";
+  if (panel.d.isBisimilar?.(first, second)) return "No step distinguishes them.";
   if (panel.d.transitions.known) return "No observed transition distinguishes them.";
   if (panel.d.error !== null && panel.d.error < MIN_NORMAL) return "No step distinguishes them.";
   return panel.d.error === null

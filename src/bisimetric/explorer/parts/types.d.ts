@@ -4,7 +4,7 @@
 export interface EncodedMatrix {
   encoding: "float64" | "uint24";
   step: number;
-  data: string;
+  data: string | Float64Array; // base64; or an array that the page itself computed
 }
 
 export interface EncodedTransitions {
@@ -12,9 +12,9 @@ export interface EncodedTransitions {
   actions: string[];
   numActions: number;
   deterministic: boolean;
-  R: string;
-  rowStarts: string;
-  successors: string;
+  R: string | Float64Array;
+  rowStarts: string | Int32Array;
+  successors: string | Int32Array;
   probabilities: string | null;
   available: string | null;
   known: string | null;
@@ -48,7 +48,7 @@ export interface EncodedDistance {
   values: EncodedMatrix;
   unknown: number[];
   determined: string | null;
-  V: { name: string; error: number; data: string } | null;
+  V: { name: string; error: number | null; data: string | Float64Array } | null;
   noValues?: string;
   transitions: EncodedTransitions | null;
   noTransitions?: string;
