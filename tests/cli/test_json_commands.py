@@ -23,7 +23,7 @@ from bisimetric import (
 from bisimetric.cli._main import COMMANDS, TEXT_ONLY
 from bisimetric.exact import sharded
 from bisimetric.learned import LearnedDistance
-from bisimetric.paper import algorithms, gridworld
+from bisimetric.paper import algorithms, gridworld, loss_benchmark
 from tests.commands import Run
 from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 from tests.paper.test_algorithms import TINY
@@ -167,6 +167,13 @@ def check_view(found: Found) -> None:
     assert found["size"]["bytes"] == Path("page.html").stat().st_size
 
 
+def check_asynchronous(found: Found) -> None:
+    bounds = exact.asynchronous(load_mdp(), updates=2_000)
+    lower, upper = bounds.bounds("1,5", "5,5")
+    assert found["pair"] == [{"states": ["1,5", "5,5"], "lower": lower, "upper": upper}]
+    assert found["width"]["largest"] == bounds.max_width
+
+
 def check_playground(found: Found) -> None:
     assert found["size"]["bytes"] == Path("page.html").stat().st_size
 
@@ -211,6 +218,16 @@ def check_algorithms(found: Found) -> None:
         assert {name: run[name] for name in row._fields} == row._asdict()
 
 
+def check_losses(found: Found) -> None:
+    rows = loss_benchmark.read_rows(Path("losses/results.csv"))
+    records = loss_benchmark.tabulate(rows)
+    assert [record["readout"] for record in found["summary"]] == [
+        "untrained", "untrained", "constant", "constant",
+    ]  # fmt: skip
+    for shown, record in zip(found["summary"], records, strict=True):
+        assert shown["own_scaled_error"] == pytest.approx(record["own_scaled_error"], rel=1e-4)
+
+
 def check_convergence(found: Found) -> None:
     record = json.loads(Path("convergence/convergence.json").read_text())
     assert found["lemma_holds"] is True
@@ -240,6 +257,11 @@ CASES = {
     "exact on-policy": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.on_policy)),
     "exact lax": Case(GIVEN, f"{MATRIX} classes", same_matrix(exact.lax)),
     "exact mico": Case(GIVEN, MATRIX, same_matrix(exact.mico)),
+    "exact asynchronous": Case(
+        (*GIVEN, "--updates", "2k", "--pairs", "1,5", "5,5"),
+        "world.states width.mean updates seconds",
+        check_asynchronous,
+    ),
     "exact confidence-bounds": Case(
         ("data.npz", "--discount", "0.5", "--reward-range", "0", "1", "--pairs", "0", "1"),
         "samples.median assumed.num_states width.mean vacuous confidence seconds",
@@ -328,6 +350,11 @@ CASES = {
         ("--quick", "--updates", "6", "--num-seeds", "2", "--parts", "no-noise", "policy"),
         "parts.policy.seconds",
         check_gridworld,
+    ),
+    "reproduce losses": Case(
+        ("--quick", "--updates", "2", "--mdps", "inventory", "--losses", "untrained"),
+        "",
+        check_losses,
     ),
 }
 SLOW = ("learned", "reproduce")

@@ -64,6 +64,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("exact", "on-policy"): exact.on_policy,
     ("exact", "lax"): exact.lax,
     ("exact", "mico"): exact.mico,
+    ("exact", "asynchronous"): exact.asynchronous,
     ("exact", "confidence-bounds"): exact.confidence_bounds,
     ("exact", "recorded"): exact.recorded,
     ("exact", "reduced-mico"): exact.reduced_mico,
@@ -97,6 +98,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("reproduce", "algorithms"): reproduce.algorithms,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
+    ("reproduce", "losses"): reproduce.losses,
 }
 """The built-in commands, by their words."""
 TEXT_ONLY = {("launch",), ("demo",)}

@@ -19,6 +19,7 @@ from bisimetric.cli.report import (
     describe_kind,
     describe_largest,
     describe_mdp,
+    describe_pair_bounds,
     describe_seconds,
     emit_values,
 )
@@ -170,9 +171,7 @@ def describe_recorded(distance: Distance) -> Iterator[Fact | str]:
     yield Fact("steps", text, {"recorded": recorded, "left_out": left_out})
 
 
-def describe_bounds(
-    bounds: DistanceBounds, pairs: Sequence[tuple[int, ...]]
-) -> Iterator[Fact | str]:
+def describe_confidence(bounds: DistanceBounds, pairs: Sequence[tuple[str, str]]) -> Iterator[Fact]:
     """Yield how wide confidence bounds are, what they assume, and those of some pairs."""
     mdp, metadata = bounds.mdp, bounds.metadata
     yield describe_mdp("data", metadata["world"], mdp)
@@ -210,11 +209,7 @@ def describe_bounds(
     yield Fact(
         "confidence", f"{bounds.confidence:g} that the bounds of all pairs hold", bounds.confidence
     )
-    for s, t in pairs:
-        names = [mdp.state_name(s), mdp.state_name(t)]
-        lower, upper = bounds.bounds(s, t)
-        text = f"{names[0]}  {names[1]}  {lower:.6g} to {upper:.6g}"
-        yield Fact("pair", text, {"states": names, "lower": lower, "upper": upper})
+    yield from describe_pair_bounds(bounds, pairs)
     yield describe_seconds(metadata["seconds"])
 
 

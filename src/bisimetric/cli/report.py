@@ -18,7 +18,7 @@ from bisimetric._text import pluralise, shorten
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bisimetric.distance import Coverage, Distance
+    from bisimetric.distance import Coverage, Distance, DistanceBounds
     from bisimetric.exact._query import QueryResult
     from bisimetric.mdp import MDP
 
@@ -251,7 +251,12 @@ def describe_error(distance: Distance) -> Fact:
         text = f"at most {coverage.error:.2g}, proven, for {coverage.num_proven:,} of {pairs}"
         return Fact("error", f"{text}; lower bounds elsewhere", {**value, "bound": coverage.error})
     if distance.estimate is not None:
-        text = f"sampled, error about {distance.estimate:.2g}; nothing is proven"
+        text = f"sampled, error about {distance.estimate:.2g}; "
+        bound = distance.metadata.get("pac_bound", math.inf)
+        if bound < distance.mdp.diameter_bound:
+            text += f"at most {bound:.2g} with probability {distance.metadata['pac_confidence']:g}"
+        else:
+            text += "nothing is proven"
         return Fact("estimate", text, distance.estimate)
     if math.isinf(distance.error):
         return Fact("error", "unknown", {"bound": None})
@@ -293,6 +298,33 @@ def describe_query(
     yield Fact("explored", text, {"explored": query.num_explored, "pairs": num_pairs})
     if "seconds" in query.metadata:
         yield describe_seconds(query.metadata["seconds"])
+
+
+def describe_bounds(bounds: DistanceBounds, pairs: Sequence[tuple[str, str]]) -> Iterator[Fact]:
+    """Yield the widths of proven bounds on all distances, and the bounds of some pairs."""
+    metadata = bounds.metadata
+    yield describe_mdp("world", metadata["world"], bounds.mdp)
+    yield describe_kind(bounds.kind)
+    if "policy" in metadata:
+        yield Fact("policy", str(metadata["policy"]))
+    width = (bounds.upper - bounds.lower)[np.tril_indices(bounds.mdp.num_states, -1)]
+    mean = float(width.mean()) if width.size else 0.0
+    text = f"mean {mean:.4g}, largest {bounds.max_width:.4g}, proven{describe_model(metadata)}"
+    yield Fact("width", text, {"mean": mean, "largest": bounds.max_width})
+    yield Fact("updates", f"{metadata['updates']:,} of single pairs", metadata["updates"])
+    yield from describe_pair_bounds(bounds, pairs)
+    yield describe_seconds(metadata["seconds"])
+
+
+def describe_pair_bounds(
+    bounds: DistanceBounds, pairs: Sequence[tuple[str, str]]
+) -> Iterator[Fact]:
+    """Yield the bounds of some pairs of states."""
+    for s, t in pairs:
+        names = [bounds.mdp.state_name(bounds.mdp.state(state)) for state in (s, t)]
+        lower, upper = bounds.bounds(s, t)
+        text = f"{names[0]}  {names[1]}  {lower:.6g} to {upper:.6g}"
+        yield Fact("pair", text, {"states": names, "lower": lower, "upper": upper})
 
 
 def describe_metadata(distance: Distance) -> Iterator[Fact]:

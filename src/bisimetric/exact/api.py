@@ -56,7 +56,8 @@ def bisimulation(
             `error` that its rounding allows.
         samples: Monte Carlo estimate: replace each distribution by this many samples, and W1 by
             an assignment of them (Ferns et al. 2006), which is less work where supports are large.
-            The `error` of the result is infinite, and its `estimate` says about how far off it is.
+            The `error` of the result is infinite, and its `estimate` says about how far off it is;
+            `exact.sampling_error` bounds that with some probability ("pac_bound" in `metadata`).
         seed: of the samples.
         device: "cpu", the default, or "gpu": a deterministic MDP on an NVIDIA GPU (`exact/gpu`),
             with the same proof.

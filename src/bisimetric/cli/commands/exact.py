@@ -15,8 +15,10 @@ from bisimetric.cli.options import (
     OutputArg,
     PairsArg,
     PolicyArg,
+    SeedArg,
     WorldOptions,
     load_world,
+    parse_optional_count,
     resolve_data_policy,
     resolve_policy,
     validate_files,
@@ -38,8 +40,12 @@ RewardRangeArg = Annotated[
     arg(metavar="LOW HIGH", help_behavior_hint="(needed unless all episodes terminated)"),
 ]
 AllRewardsArg = Annotated[tuple[float, float], arg(metavar="LOW HIGH")]
-ConfidenceKindArg = Annotated[
+KindArg = Annotated[
     Literal["bisimulation", "on-policy", "lax"], arg(metavar="{bisimulation,on-policy,lax}")
+]
+UpdatesArg = Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: no limit)")]
+BoundsTolArg = Annotated[
+    float | None, arg(metavar="T", help_behavior_hint="(default: 1e-6 without --updates)")
 ]
 NumStatesArg = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: recorded ids)")]
 
@@ -172,6 +178,57 @@ def lax(
     write_result(exact.lax(mdp, **accuracy.tolerance, dtype=accuracy.dtype), world, output, figures)
 
 
+def asynchronous(
+    world: WorldOptions,
+    kind: KindArg = "bisimulation",
+    policy: PolicyArg = None,
+    schedule: Literal["widest", "uniform", "round-robin"] = "widest",
+    updates: UpdatesArg = None,
+    tol: BoundsTolArg = None,
+    seed: SeedArg = 0,
+    pairs: PairsArg = (),
+    output: OutputArg = None,
+) -> None:
+    """Bounds on all distances by updates of some pairs at a time, proven whenever they stop.
+
+    Args:
+        kind: the distance to bound
+        policy: on-policy: `own` (the world's), `optimal`, or a .npy or .txt file of actions
+        schedule: which pairs to update: those with the widest bounds, random ones, or all in turn
+        updates: stop after this many updates of a pair; 2000000, 2_000_000, 2e6 or 2M
+        tol: stop when the middle of all bounds has an error of at most this
+        seed: seed of the random pairs
+        pairs: print the bounds of two states; may be repeated
+        output: save the bounds; DistanceBounds.load reads them
+
+    Examples:
+        bisimetric exact asynchronous mirrored-rooms --updates 10k --pairs 1,5 5,5
+        bisimetric exact asynchronous mirrored-rooms --kind lax --tol 1e-3 -o bounds.npz
+    """
+    mdp = load_world(world, output, pairs=pairs)
+    actions, name = resolve_policy(mdp, policy) if kind == "on-policy" else (None, "")
+    if policy is not None and actions is None:
+        raise InputError("--policy is for --kind on-policy; leave it out.")
+    from bisimetric import exact
+    from bisimetric.cli import report
+
+    bounds = exact.asynchronous(
+        mdp,
+        kind="on_policy" if kind == "on-policy" else kind,
+        policy=actions,
+        schedule="round_robin" if schedule == "round-robin" else schedule,
+        updates=parse_optional_count("--updates", updates),
+        tol=tol,
+        seed=seed,
+    )
+    bounds.metadata["world"] = world.world
+    if actions is not None:
+        bounds.metadata["policy"] = name
+    if output is not None:
+        bounds.save(output)
+    report.emit(report.describe_bounds(bounds, pairs), report.describe_saved([output]))
+
+
 def mico(
     world: WorldOptions,
     accuracy: AccuracyOptions,
@@ -240,7 +297,7 @@ def recorded(
 def confidence_bounds(
     data: RecordingOptions,
     reward_range: AllRewardsArg,
-    kind: ConfidenceKindArg = "bisimulation",
+    kind: KindArg = "bisimulation",
     policy: PolicyArg = None,
     confidence: float = 0.95,
     sampling: Literal["adaptive", "fixed"] = "adaptive",
@@ -274,7 +331,7 @@ def confidence_bounds(
     validate_files(output, inputs=[data.world])
     from bisimetric import exact
     from bisimetric.cli import report
-    from bisimetric.cli.data_report import describe_bounds
+    from bisimetric.cli.data_report import describe_confidence
     from bisimetric.mdp import DEFAULT_DISCOUNT
 
     transitions = _read_transitions(data, "exact bisimulation` computes d~ of a world")
@@ -294,10 +351,10 @@ def confidence_bounds(
     if kind == "on-policy":
         bounds.metadata["policy"] = name
     bounds.metadata["world"] = data.world
-    named = [tuple(bounds.mdp.state(state) for state in pair) for pair in pairs]
+    facts = list(describe_confidence(bounds, pairs))
     if output is not None:
         bounds.save(output)
-    report.emit(describe_bounds(bounds, named), report.describe_saved([output]))
+    report.emit(facts, report.describe_saved([output]))
 
 
 def reduced_mico(

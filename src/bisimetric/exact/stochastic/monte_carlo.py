@@ -13,11 +13,14 @@ from bisimetric.distance import Distance
 from bisimetric.errors import InputError, require_integer
 from bisimetric.exact._quotient_solver import DeterministicSolver, solve_on_quotient
 from bisimetric.exact._request import Request
+from bisimetric.exact._sample_complexity import sampling_error
 from bisimetric.exact.stochastic import policy_iteration
 from bisimetric.mdp import MDP
 
 NUM_CHECKED_PAIRS = 512
 """Random pairs whose residual in the true equation is computed."""
+PAC_CONFIDENCE = 0.95
+"""The probability of the bound that holds before sampling, `exact.sampling_error`."""
 
 
 def estimate_bisimulation(
@@ -28,7 +31,8 @@ def estimate_bisimulation(
     W1 between two empirical distributions of n samples is an assignment problem divided by n, which
     the transport kernel solves with equal samples merged. d~ of the sampled MDP is solved to
     `request.tol`. Its distance from the true d~ is estimated: the largest residual of some random
-    pairs in the true equation, divided by 1 - discount. Over all pairs that would be a proof.
+    pairs in the true equation, divided by 1 - discount. Over all pairs that would be a proof. The
+    metadata have the PAC bound of `exact.sampling_error`, "pac_bound".
     """
     if mdp.choice_labels is not None:
         raise InputError(
@@ -51,7 +55,14 @@ def estimate_bisimulation(
         estimate = float(np.abs(backup - distance.values[s, t]).max(initial=0.0)) / (
             1 - mdp.discount
         )
-    metadata = {**distance.metadata, "samples": num_samples, "seed": int(seed)}
+    pac_bound = sampling_error(mdp, num_samples, confidence=PAC_CONFIDENCE) + distance.error
+    metadata = {
+        **distance.metadata,
+        "samples": num_samples,
+        "seed": int(seed),
+        "pac_bound": min(pac_bound, mdp.diameter_bound),
+        "pac_confidence": PAC_CONFIDENCE,
+    }
     return dataclasses.replace(
         distance, mdp=mdp, error=math.inf, estimate=estimate + distance.error, metadata=metadata
     )
