@@ -33,6 +33,10 @@ MODULES = ("exact", "mdp", "planning.py", "relation", "sampled", "implicit_mdp.p
 ADDITIONAL_TESTS = {
     "_transport": ("exact/test_stochastic.py", "exact/test_rounding_terms.py"),
     "exact": ("exact/test_rounding_terms.py",),
+    "exact/_concentration": ("exact/test_confidence.py",),
+    "exact/_interval_iteration": ("exact/test_asynchronous.py", "exact/test_confidence.py"),
+    "exact/stochastic/confidence_kernels": ("exact/test_concentration.py",),
+    "exact/stochastic/interval_kernels": ("exact/test_asynchronous.py",),
     "exact/undiscounted_solver": (
         "exact/test_undiscounted.py",
         "exact/test_undiscounted_mdp.py",

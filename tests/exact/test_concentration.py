@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from bisimetric.exact._concentration import RowSlack, penalise_random_sizes
+from bisimetric.exact._concentration import RowSamples, RowSlack, penalise_random_sizes
 from bisimetric.exact.stochastic.confidence_kernels import bound_probability, bound_rows
 
 METRICS = (
@@ -104,3 +104,49 @@ def test_random_numbers_of_samples_cost_a_probability_of_at_most_one() -> None:
     K = np.arange(1.0, 1e6)
     tail = 1 / (2 * (1 + math.log(1e6 - 1)))  # the integral of 1 / (2 x (1 + log x)^2)
     assert 0.8 < np.exp(-penalise_random_sizes(K)).sum() + tail <= 1
+
+
+def collect_samples(adaptive: bool = True, visited: Any = None) -> RowSamples:
+    """Three states and two actions; state 2 never takes action 1."""
+    rng = np.random.default_rng(0)
+    row = np.repeat(np.arange(5), [50, 80, 20, 60, 90])
+    return RowSamples.count(
+        row, rng.integers(3, size=len(row)), rng.random(len(row)), shape=(3, 2), terminal=None,
+        visited=np.ones(3, bool) if visited is None else visited, reward_range=(0.0, 1.0),
+        adaptive=adaptive, observed_only=False, deterministic_rewards=False, caller="test",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_rows_of_a_policy_are_mixtures(adaptive: bool) -> None:
+    samples, upper = collect_samples(adaptive), METRICS[1]
+    weights = np.array([[0.25, 0.75], [1.0, 0.0], [1.0, 0.0]])
+    found = RowSlack(samples, 0.9, 3, 6.0, 0.5, 3.0, weights).compute(upper)
+    rows = RowSlack(samples, 0.9, 3, 6.0, 0.5, 3.0).compute(upper)
+    # Two rows per state: twice as many means are bounded at once.
+    linear = RowSlack(samples, 0.9, 3, 12.0, 0.5, 3.0).compute(upper).linear
+    used = weights > 0
+    row, linear, square = (
+        np.where(used, x.reshape(3, 2), 0) for x in (rows.row, linear, rows.square)
+    )
+    assert np.allclose(found.row, (weights * row).sum(axis=1))
+    assert np.allclose(found.linear, (weights * linear).sum(axis=1))
+    assert np.allclose(found.square, (weights**2 * square).sum(axis=1))
+    penalty = penalise_random_sizes(samples.totals.reshape(3, 2).astype(float)) * adaptive
+    levels = math.log(6 * 4 / 0.1) / 2 + np.where(used, penalty, 0).sum(axis=1)
+    assert np.allclose(found.level, levels)
+    assert np.isinf(RowSlack(samples, 0.9, 3, 6.0, 0.5, 3.0, 1 - weights).compute(upper).row[2])
+
+
+def test_states_that_were_not_visited_may_be_at_the_diameter_bound() -> None:
+    samples, upper = collect_samples(), METRICS[1]
+    known = RowSlack(samples, 0.9, 3, 6.0, 0.5, 3.0).compute(upper)
+    more = RowSlack(samples, 0.9, 4, 6.0, 0.5, 10.0).compute(upper)
+    assert (more.row[:5] > 2 * known.row[:5]).all()
+    # The range of a function is that of the rewards and half of the diameter bound, 1 + 5.
+    assert np.allclose(more.square[:5], 36 / (2 * samples.totals[:5]))
+    # An id that is no state, however far, does not count.
+    far = collect_samples(visited=np.array([True, True, False]))
+    apart = upper + 100 * (np.arange(3) == 2) + 100 * (np.arange(3) == 2)[:, None]
+    near = RowSlack(far, 0.9, 2, 6.0, 0.5, 3.0).compute(apart)
+    assert np.allclose(near.square[:4], 1.5**2 / (2 * far.totals[:4]))

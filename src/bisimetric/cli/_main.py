@@ -98,6 +98,7 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("reproduce", "algorithms"): reproduce.algorithms,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
+    ("reproduce", "losses"): reproduce.losses,
 }
 """The built-in commands, by their words."""
 TEXT_ONLY = {("launch",), ("demo",)}

@@ -278,8 +278,7 @@ class RowSlack:
         taken = weights > 0
         table = [np.where(taken, field.reshape(taken.shape), 0.0) for field in slack]
         share = weights * OUTWARD
-        with np.errstate(invalid="ignore"):
-            row, linear = (np.where(taken, share * field, 0.0).sum(axis=1) for field in table[:2])
-            square = np.where(taken, share**2 * table[2], 0.0).sum(axis=1)
+        row, linear = ((share * field).sum(axis=1) for field in table[:2])
+        square = (share**2 * table[2]).sum(axis=1)
         penalty = np.where(taken, self._penalty.reshape(taken.shape), 0.0).sum(axis=1)
         return Slack(row, linear, square, penalty + self._pair_level / 2)

@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.paper import algorithms, convergence, gridworld
+    from bisimetric.paper import algorithms, convergence, gridworld, loss_benchmark
 
-__all__ = ["algorithms", "convergence", "gridworld"]
+__all__ = ["algorithms", "convergence", "gridworld", "loss_benchmark"]
 
 
 def __getattr__(name: str) -> Any:
