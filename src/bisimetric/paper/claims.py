@@ -37,7 +37,7 @@ THEORY_PREFIX = "check_"
 MARK = "<!-- claims: {} -->"
 END_MARK = "<!-- end of claims -->"
 CONTRARY = ("differs", "does not hold")
-HEAD = "| claim | code and tests | result | verdict |\n|---|---|---|---|\n"
+HEAD = "| claim, code and tests | result | verdict |\n|---|---|---|\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,8 +284,8 @@ def format_tables(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
             names.append(f"`{claim.command}`")
         runs = f" ({found.runs})" if found.runs else ""
         verdict = f"**{found.verdict}**" if found.verdict in CONTRARY else found.verdict
-        cells = (claim.claim, ", ".join(names), f"{_escape(found.text)}{runs}", verdict)
-        row = " | ".join(cell or " " for cell in cells)
+        about = claim.claim + (f"<br>{', '.join(names)}" if names else "")
+        row = f"{about} | {_escape(found.text)}{runs} | {verdict}"
         tables[claim.section] = tables.get(claim.section, HEAD) + f"| {row} |\n"
     return tables
 
