@@ -210,6 +210,44 @@ def gridworld(
     return 0
 
 
+def claims(output: FolderArg = Path("claims"), quick: bool = False) -> int:
+    """Check every definition, theorem, figure, experiment and claim of the paper, one by one.
+
+    Theorems on random MDPs, the sampled metrics, and learning on the paper's 31 states, with
+    ablations. Claims about Atari games are shown from the record of full runs; the report names
+    their commands. The whole is for a GPU; on a CPU use --quick. Runs found in the output folder
+    are reused.
+
+    Args:
+        output: the folder of networks, curves and claims.json; created where it is missing
+        quick: minutes on two CPU cores: fewer MDPs, seeds and updates
+
+    Examples:
+        bisimetric reproduce claims --quick
+        bisimetric reproduce claims -o claims
+    """
+    from bisimetric.cli import report
+    from bisimetric.paper import claims as library
+
+    outcomes = library.measure(output, quick=quick)
+    record = library.load_record()
+    saved = report.describe_saved([output / "claims.json"])
+    report.emit(library.format_report(outcomes, record), saved)
+    report.emit_values(
+        claims={
+            claim.name: {
+                **library.find_outcome(claim, {**record, **outcomes})._asdict(),
+                "measured": claim.outcome in outcomes,
+            }
+            for claim in library.load_claims()
+        }
+    )
+    contradictions = library.find_contradictions(outcomes, record)
+    if contradictions:
+        report.emit([f"FAILS: other verdicts than recorded for {', '.join(contradictions)}"])
+    return 1 if contradictions else 0
+
+
 def losses(
     output: FolderArg = Path("losses"),
     quick: bool = False,
