@@ -46,7 +46,7 @@ class Package:
 CORE = Package(
     "bisimetric",
     2_000_000,
-    (".py", ".typed", ".cu", ".css", ".html", ".js", ".md", ".LICENSE"),
+    (".py", ".typed", ".cu", ".css", ".html", ".js", ".md", ".LICENSE", "/claims.json", ".toml"),
     (
         "py.typed",
         "explorer/parts/page.html",
@@ -54,6 +54,8 @@ CORE = Package(
         *(f"explorer/built/{name}.js" for name in ("playground", "playground_worker")),
         "explorer/built/charts.LICENSE",
         "exact/gpu/kernels.cu",
+        "paper/claims.json",
+        "paper/claims.toml",
     ),
     ("atari", "rainbow", "games/", "agents/", "node_modules/", "explorer/parts/main.js"),
     ("LICENSE", "src/bisimetric/explorer/built/charts.LICENSE"),

@@ -276,6 +276,28 @@ def count_steps(batch: Batch) -> Array:
     return jax.lax.scan(step, jnp.zeros(ended.shape[1:], int), ended, reverse=True)[1]
 
 
+def gather_minibatch(
+    batch: Batch, targets: Array, steps: Array, rows: Array, lookahead: int
+) -> dict[str, Array]:
+    """Return some transitions of a rollout, numbered step by step, and what follows each of them.
+
+    Rewards, terminations and next features have a second axis of `lookahead` steps. Those after
+    the recorded `steps` of a transition are not of its episode, or repeat the end of the rollout.
+    """
+    length, num_envs = batch.rewards.shape
+    time, env = rows // num_envs, rows % num_envs
+    window = jnp.minimum(time[:, None] + jnp.arange(lookahead), length - 1), env[:, None]
+    return {
+        "observations": batch.observations[time, env],
+        "actions": batch.actions[time, env],
+        "targets": targets[time, env],
+        "rewards": batch.rewards[window],
+        "terminated": batch.terminated[window],
+        "next_features": batch.next_features[window],
+        "steps": jnp.minimum(steps[time, env], lookahead),
+    }
+
+
 class Trainer:
     """PQN for one game, as functions that can be compiled and mapped over agents."""
 
@@ -346,21 +368,10 @@ class Trainer:
         def learn(carry: Any, rows: Array) -> tuple[Any, None]:
             params, optimizer, key = carry
             key, partner_key = jax.random.split(key)
-            time, env = rows // config.num_envs, rows % config.num_envs
-            window = jnp.minimum(time[:, None] + jnp.arange(lookahead), config.rollout - 1)
-            next_features = batch.next_features[window, env[:, None]]
-            minibatch = {
-                "observations": batch.observations[time, env],
-                "actions": batch.actions[time, env],
-                "targets": targets[time, env],
-                "rewards": batch.rewards[window, env[:, None]],
-                "terminated": batch.terminated[window, env[:, None]],
-                "steps": jnp.minimum(steps[time, env], lookahead),
-                "next_features": next_features,
-                # The network that played the rollout is the target network.
-                "next_z": apply_linear(target_metric, next_features),
-                "partner": jax.random.permutation(partner_key, len(rows)),
-            }
+            minibatch = gather_minibatch(batch, targets, steps, rows, lookahead)
+            # The network that played the rollout is the target network.
+            minibatch["next_z"] = apply_linear(target_metric, minibatch["next_features"])
+            minibatch["partner"] = jax.random.permutation(partner_key, len(rows))
             gradient = jax.grad(compute_loss)(params, options, config, minibatch)
             change, optimizer = self.optimizer.update(gradient, optimizer, params)
             return (optax.apply_updates(params, change), optimizer, key), None

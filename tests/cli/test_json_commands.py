@@ -23,7 +23,7 @@ from bisimetric import (
 from bisimetric.cli._main import COMMANDS, TEXT_ONLY
 from bisimetric.exact import sharded
 from bisimetric.learned import LearnedDistance
-from bisimetric.paper import algorithms, gridworld
+from bisimetric.paper import algorithms, gridworld, loss_benchmark
 from tests.commands import Run
 from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 from tests.paper.test_algorithms import TINY
@@ -218,6 +218,16 @@ def check_algorithms(found: Found) -> None:
         assert {name: run[name] for name in row._fields} == row._asdict()
 
 
+def check_losses(found: Found) -> None:
+    rows = loss_benchmark.read_rows(Path("losses/results.csv"))
+    records = loss_benchmark.tabulate(rows)
+    assert [record["readout"] for record in found["summary"]] == [
+        "untrained", "untrained", "constant", "constant",
+    ]  # fmt: skip
+    for shown, record in zip(found["summary"], records, strict=True):
+        assert shown["own_scaled_error"] == pytest.approx(record["own_scaled_error"], rel=1e-4)
+
+
 def check_convergence(found: Found) -> None:
     record = json.loads(Path("convergence/convergence.json").read_text())
     assert found["lemma_holds"] is True
@@ -340,6 +350,11 @@ CASES = {
         ("--quick", "--updates", "6", "--num-seeds", "2", "--parts", "no-noise", "policy"),
         "parts.policy.seconds",
         check_gridworld,
+    ),
+    "reproduce losses": Case(
+        ("--quick", "--updates", "2", "--mdps", "inventory", "--losses", "untrained"),
+        "",
+        check_losses,
     ),
 }
 SLOW = ("learned", "reproduce")

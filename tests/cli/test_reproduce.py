@@ -109,3 +109,32 @@ def test_gridworld_knows_its_parts(run: Run) -> None:
 
     assert list(reproduce.PARTS) == list(gridworld.PARTS)
     assert run("reproduce", "gridworld", "--parts", "silence").code == 2
+
+
+@pytest.mark.slow
+def test_losses_are_scored_drawn_and_reused(run: Run, tmp_path: Path) -> None:
+    small = ("--quick", "--updates", "2", "--mdps", "inventory", "--losses", "simsr", "untrained")
+    words = ("reproduce", "losses", "-o", "new/folder", *small)
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    for title in ("SimSR", "untrained encoder", "constant distance"):
+        assert out.count(f"\n{title} ") == 2
+    for name in ("results.csv", "tables.txt", "accuracy.png", "distractors.png"):
+        assert f"saved      new/folder/{name}\n" in out
+        assert (tmp_path / "new" / "folder" / name).stat().st_size > 1000
+    stored = (tmp_path / "new" / "folder" / "results.csv").read_text()
+    assert run(*words).out == out
+    assert (tmp_path / "new" / "folder" / "results.csv").read_text() == stored
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--seeds 1", "--num-seeds is 1 and must be a whole number, at least 2"),
+        ("--updates few", "--updates is few"),
+        ("-o note.txt", "note.txt"),
+    ],
+)
+def test_losses_refuse_bad_input(run: Run, words: str, complaint: str) -> None:
+    Path("note.txt").touch()
+    assert_input_error(run("reproduce", "losses", "--quick", *words.split()), complaint)

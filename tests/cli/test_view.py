@@ -38,17 +38,27 @@ def test_a_page_is_called_as_its_world_is(run: Run) -> None:
     assert "<title>pessimism · " in Path("page.html").read_text(encoding="utf-8")
 
 
-def test_without_a_place_the_page_is_opened(
-    run: Run, saved: Distance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that a command opens; temporary files are written to `tmp_path`."""
+    found: list[str] = []
 
     def browse(address: str) -> bool:
-        opened.append(address)
+        found.append(address)
         return True
 
     monkeypatch.setattr(webbrowser, "open", browse)
     monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
+    return found
+
+
+def test_without_a_place_the_page_is_opened(
+    run: Run,
+    saved: Distance,
+    tmp_path: Path,
+    opened: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     done = run("view", "d.npz")
     assert done.code == 0, done.err
     assert opened == [(tmp_path / "d.html").as_uri()]
@@ -105,16 +115,12 @@ class TestPlayground:
         assert "worker-src blob:" in text
 
     def test_without_a_place_the_page_is_opened(
-        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        run: Run,
+        tmp_path: Path,
+        opened: list[str],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        opened: list[str] = []
-
-        def browse(address: str) -> bool:
-            opened.append(address)
-            return True
-
-        monkeypatch.setattr(webbrowser, "open", browse)
-        monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
         assert run("playground", "--no-open").code == 0
         assert opened == []
         assert run("playground").code == 0

@@ -60,6 +60,18 @@ def test_the_content_security_policy_allows_only_the_scripts_of_a_page() -> None
     assert policy[1] == f"{bundle.CONTENT_SECURITY_POLICY}; script-src {allowed}"
 
 
+def test_only_the_playground_starts_workers() -> None:
+    text = explorer.render_playground()
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', text)
+    assert policy is not None
+    assert policy[1] == (
+        f"{bundle.CONTENT_SECURITY_POLICY}; script-src 'sha256-{hashed}'; worker-src blob:"
+    )
+    assert not re.findall(r'(?:src|href)="(?!data:)', text)
+
+
 def test_a_page_has_the_licences_of_the_libraries_in_it() -> None:
     licences = (bundle.BUILT / "charts.LICENSE").read_text(encoding="utf-8")
     assert (bundle.BUILT / "charts.js").read_text(encoding="utf-8").startswith(f"/*\n{licences}*/")

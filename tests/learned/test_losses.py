@@ -258,3 +258,25 @@ def test_beta_grows_at_the_updates_of_the_target() -> None:
     found = compute_beta(jnp.asarray(steps), 7, 0.9)
     np.testing.assert_allclose(found, 1 - 0.9 ** (steps // 7), atol=1e-6)
     assert compute_beta(jnp.array([0, 1, 2, 9]), 2, 0.0).tolist() == [0, 0, 1, 1]
+
+
+def test_averaged_over_compared_pairs_as_in_the_published_code() -> None:
+    """Both forms divide the same sum by the number of pairs with equal actions."""
+    source = source_from_mdp("bisimulation", LARGE)
+    size, key = 9, jax.random.key(7)
+    parameters, target = two_networks(3, source.scaling.num_features)
+    actions = np.bincount(np.asarray(source.sample_batch(key, size).action))
+    counts = np.asarray(source.sample_counts(key, size)).sum(axis=1)
+    for build, sizes in (
+        (build_batch_objective, actions),
+        (build_all_pairs_objective, counts),
+    ):
+        ratio, values = size**2 / float((sizes**2).sum()), []
+        assert ratio > 1.5
+        for average_compared in (False, True):
+            objective = build(
+                source, NETWORK, "bisimulation", DISCOUNT, size, PERIOD, RATE, average_compared
+            )
+            prepared = objective.prepare(target, jnp.int32(1))
+            values.append(float(objective.loss(parameters, prepared, key)))
+        assert values[1] == pytest.approx(ratio * values[0], rel=1e-5)

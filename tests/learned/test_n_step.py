@@ -31,6 +31,8 @@ from bisimetric.learned.n_step import (
     compute_bootstrap,
     compute_recorded_part,
     count_steps,
+    embed_states,
+    look_up_bootstrap,
 )
 from bisimetric.learned.pair_q_loss import build_batch_objective
 from bisimetric.learned.sources import EpisodeBatch, TransitionSource
@@ -124,21 +126,24 @@ def block_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("block_sizes")
 @pytest.mark.parametrize(
-    ("form", "n", "half"),
+    ("form", "n", "half", "tabulate"),
     [
-        *((METRIC, n, False) for n in HORIZONS),
-        (METRIC, math.inf, True),
-        (FreeNetwork((8,)), 3, False),
+        *((METRIC, n, False, False) for n in HORIZONS),
+        (METRIC, math.inf, True, False),
+        (METRIC, math.inf, True, True),
+        (METRIC, 3, True, True),
+        (FreeNetwork((8,)), 3, False, False),
     ],
 )
-def test_the_loss_is_that_of_the_loops(form: Any, n: float, half: bool) -> None:
+def test_the_loss_is_that_of_the_loops(form: Any, n: float, half: bool, tabulate: bool) -> None:
     data = walk()
     source = source_from_transitions("on_policy", data, half_precision=half)
     network = PairQConfig(form).build_network(source, "on_policy", DISCOUNT)
     network = dataclasses.replace(network, diameter_bound=0.7)
     now, before = (random_parameters(network, 3, seed) for seed in (1, 2))
     size, key = 16, jax.random.key(5)
-    objective = build_pair_q_objective(source, network, DISCOUNT, size, count_steps(source, n))
+    steps = count_steps(source, n)
+    objective = build_pair_q_objective(source, network, DISCOUNT, size, steps, tabulate)
     batch = source.sample_steps(key, size)
     rows: list[int | None] = [*np.asarray(batch.row).tolist()[:-1], None]
 
@@ -153,6 +158,54 @@ def test_the_loss_is_that_of_the_loops(form: Any, n: float, half: bool) -> None:
     loss = jax.jit(objective.loss)(now, objective.prepare(before, jnp.int32(0)), key)
     tolerance = 3e-2 if half else 2e-4
     assert float(loss) == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.parametrize("n", [1, 3, math.inf])
+@pytest.mark.parametrize("num_networks", [1, 2])
+def test_a_bootstrap_is_looked_up(
+    n: float, num_networks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(n_step, "EMBEDDING_BLOCK", 8)
+    source = source_from_transitions("on_policy", walk(), half_precision=True)
+    config = dataclasses.replace(SMALL, num_networks=num_networks)
+    network = config.build_network(source, "on_policy", DISCOUNT)
+    target = random_parameters(network, 3, 1)
+    batch = source.sample_steps(jax.random.key(3), 24)
+    _, steps, ended = compute_recorded_part(source, batch, count_steps(source, n), DISCOUNT)
+    assert len(np.unique(steps)) > (1 if n > 1 else 0)
+    embedded = embed_states(source, network, target)
+    assert embedded.shape == (num_networks, len(source.x), 2, 4)
+    found = look_up_bootstrap(source, batch, steps, ended, embedded)
+    expected = compute_bootstrap(
+        source,
+        batch,
+        steps,
+        ended,
+        lambda x: jnp.mean(
+            jnp.stack([network.network.values(each, x, x)[0] for each in target]), axis=0
+        ),
+    )
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    assert float(jnp.abs(expected).max()) > 0.1
+
+
+def test_only_recorded_returns_of_metric_networks_are_looked_up() -> None:
+    half = source_from_transitions("on_policy", walk(), half_precision=True)
+    full = source_from_transitions("on_policy", walk())
+    for source, lookahead, form, expected in (
+        (half, math.inf, METRIC, True),
+        (half, 3, METRIC, False),
+        (full, math.inf, METRIC, False),
+        (half, math.inf, FreeNetwork((8,)), False),
+    ):
+        config = dataclasses.replace(SMALL, network=form, lookahead=lookahead)
+        network = config.build_network(source, "on_policy", DISCOUNT)
+        target = random_parameters(network, 3, 1)
+        objective = config.build_objective(source, network, "on_policy", DISCOUNT)
+        prepared = objective.prepare(target, jnp.int32(0))
+        assert isinstance(prepared, jax.Array) == expected
+        more = 2 * len(half.x) * 8 // 2 if expected else 0
+        assert config.estimate_batch_memory(source, network)[1] == 3 * 8**2 + more
 
 
 @pytest.mark.usefixtures("block_sizes")

@@ -183,6 +183,24 @@ class TestPQN:
         assert agent.compute_returns(batch, config)[:, 0].tolist() == [4.0, 2.0, 24.0, 48.0]
         assert agent.count_steps(batch)[:, 0].tolist() == [2, 1, 1, 1]
 
+    def test_windows_follow_their_environment_until_the_end(self) -> None:
+        """Three steps of two environments, numbered 10 * time + environment, lookahead 2."""
+        import jax.numpy as jnp
+
+        agent = import_example("jax_pqn_minatar")
+        numbers = 10.0 * jnp.arange(3)[:, None] + jnp.arange(2)
+        never = jnp.zeros((3, 2), bool)
+        batch = agent.Batch(
+            numbers, numbers, numbers, never, never.at[0, 1].set(True), numbers[..., None], numbers
+        )
+        steps = agent.count_steps(batch)
+        found = agent.gather_minibatch(batch, -numbers, steps, jnp.array([1, 2, 5]), 2)
+        assert found["observations"].tolist() == [1, 10, 21]
+        assert found["targets"].tolist() == [-1, -10, -21]
+        assert found["rewards"].tolist() == [[1, 11], [10, 20], [21, 21]]
+        assert found["next_features"][..., 0].tolist() == [[1, 11], [10, 20], [21, 21]]
+        assert found["steps"].tolist() == [1, 2, 1]  # truncated; two; the last one
+
     def test_distractors_change_only_their_planes(self) -> None:
         import jax
 

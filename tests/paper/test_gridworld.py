@@ -124,7 +124,7 @@ class TestMeasure:
     ) -> None:
         runs: list[tuple[int, int, int]] = []
 
-        def record(folder: Any, name: str, metadata: Any, config: Any, resume: bool) -> Any:
+        def record(folder: Any, name: str, metadata: Any, config: Any, *options: Any) -> Any:
             runs.append((metadata["updates"], len(metadata["seeds"]), config.batch_size))
             raise InputError("enough")
 

@@ -267,6 +267,45 @@ class TestFinalErrors:
             views.plot_final_errors(panels, reference=reference)
 
 
+class TestScores:
+    panels: ClassVar[dict[str, dict[str, dict[str, list[float]]]]] = {
+        "one": {"b": {"x": [-0.5, 0.1], "y": [0.5, 0.7]}, "a": {"x": [0.3]}},
+        "two": {"b": {"x": [2.0, 4.0]}, "a": {"x": [1.0]}},
+    }
+
+    def test_dots_are_means_in_the_order_given(self) -> None:
+        figure = views.plot_scores(self.panels, title="d~")
+        assert figure.get_suptitle() == r"$\tilde d$"
+        assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["b", "a"]
+        for axes, rows in zip(figure.axes, self.panels.values(), strict=True):
+            marks = [line for line in axes.lines if line.get_marker() in ("o", "s")]
+            means = [float(np.asarray(line.get_xdata())[0]) for line in marks]
+            assert means == [np.mean(x) for row in rows.values() for x in row.values()]
+        ends = next(x for x in figure.axes[0].lines if x.get_label() == "_interval").get_xdata()
+        assert np.mean(np.asarray(ends)) == pytest.approx(-0.2)
+        # The two series of a row do not cover each other.
+        heights = {float(np.asarray(line.get_ydata())[0]) for line in figure.axes[0].lines[:4]}
+        assert heights == {-0.3, 0.3}
+
+    def test_a_third_panel_stands_in_a_second_line(self) -> None:
+        three = views.plot_scores({**self.panels, "three": self.panels["two"]})
+        assert len(three.axes) == 3
+        assert three.get_figheight() > views.plot_scores(self.panels).get_figheight()
+        assert three.get_figwidth() == views.plot_scores(self.panels).get_figwidth()
+
+    @pytest.mark.parametrize(
+        ("panels", "message"),
+        [
+            ({}, "give at least one method"),
+            ({"one": {"a": {"x": [1.0]}}, "two": {"b": {"x": [1.0]}}}, "the same methods"),
+            ({"one": {"a": {"x": [float("nan")]}}}, "of 'a' in 'one' must be finite"),
+        ],
+    )
+    def test_bad_input(self, panels: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            views.plot_scores(panels)
+
+
 class TestNormalised:
     d = iterate_distance(worlds.load("mirrored-rooms"))
 

@@ -96,8 +96,10 @@ COMMANDS: dict[tuple[str, ...], Callable[..., int | None]] = {
     ("playground",): show.playground,
     ("demo",): reproduce.demo,
     ("reproduce", "algorithms"): reproduce.algorithms,
+    ("reproduce", "claims"): reproduce.claims,
     ("reproduce", "convergence"): reproduce.convergence,
     ("reproduce", "gridworld"): reproduce.gridworld,
+    ("reproduce", "losses"): reproduce.losses,
 }
 """The built-in commands, by their words."""
 TEXT_ONLY = {("launch",), ("demo",)}

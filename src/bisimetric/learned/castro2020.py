@@ -75,6 +75,9 @@ class Castro2020Config:
         lookahead: for d^pi from recorded episodes, the environment steps that a target looks ahead
             before it evaluates the target network (n-step targets); `math.inf` is regression on
             recorded returns. It is 1 elsewhere.
+        average_compared: divide the loss of a batch by the number of compared pairs, those with
+            equal actions, as the published code does, in place of all pairs. Adam divides by the
+            scale of the gradient, so that it hardly matters.
 
     Raises:
         InputError: when a field is out of range, or `network` is of another type.
@@ -90,6 +93,7 @@ class Castro2020Config:
     target_update_period: int = 500
     horizon_growth: float = 0.9
     lookahead: float = 1
+    average_compared: bool = False
     decay: ClassVar[bool] = False
     name: ClassVar[str] = "castro2020"
 
@@ -102,6 +106,12 @@ class Castro2020Config:
         growth = validate_number(caller, "horizon_growth", self.horizon_growth, positive=False)
         object.__setattr__(self, "horizon_growth", growth)
         object.__setattr__(self, "lookahead", validate_lookahead(caller, self.lookahead))
+        if not isinstance(self.average_compared, bool):
+            raise InputError(
+                f"is {self.average_compared!r} and must be True or False",
+                caller=caller,
+                argument="average_compared",
+            )
         if self.horizon_growth >= 1:
             raise InputError(
                 f"is {self.horizon_growth!r} and must be below 1, or beta never grows",
@@ -162,6 +172,7 @@ class Castro2020Config:
             self.batch_size,
             self.target_update_period,
             self.horizon_growth,
+            self.average_compared,
         )
         return objective
 

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 
 from bisimetric.errors import InputError, require_integer
 from bisimetric.learned.losses import LOSSES, LearnedKind, Objective, fits_in_batch
-from bisimetric.learned.n_step import build_pair_q_objective, count_steps
+from bisimetric.learned.n_step import build_pair_q_objective, can_tabulate, count_steps
 from bisimetric.learned.networks.metric_networks import (
     MAX_COORDINATES,
     RANDOM_FEATURES,
@@ -247,7 +247,10 @@ class PairQConfig:
         if not self._stores_all_targets(source, network):
             n = count_steps(source, self.lookahead)
             if isinstance(source, TransitionSource) and n > 1:
-                return build_pair_q_objective(source, network, discount, self.batch_size, n)
+                tabulate = self._tabulates(source, network)
+                return build_pair_q_objective(
+                    source, network, discount, self.batch_size, n, tabulate
+                )
             return build_batch_objective(source, network, discount, self.batch_size)
         build = (
             build_all_pairs_objective
@@ -269,6 +272,12 @@ class PairQConfig:
         if self._stores_all_targets(source, network):
             return int(self.lookahead)
         return count_steps(source, self.lookahead)
+
+    def _tabulates(self, source: TrainingSource, network: Any) -> TypeGuard[TransitionSource]:
+        """Return whether the embeddings of all recorded states are stored."""
+        if not isinstance(source, TransitionSource):
+            return False
+        return math.isinf(self.lookahead) and can_tabulate(source, network)
 
     def _stores_all_targets(self, source: TrainingSource, network: Any) -> TypeGuard[StateSource]:
         """Return whether the targets of all pairs of states are stored."""
@@ -293,6 +302,10 @@ class PairQConfig:
         per_action = max(self.batch_size // network.num_actions, 2)
         rows = network.num_actions * per_action
         pairs = (network.num_networks + 1) * network.num_actions * per_action**2
+        if self._tabulates(source, network):
+            # In half precision.
+            coordinates = network.network.num_groups * network.network.group_size
+            return rows, pairs + network.num_networks * len(source.x) * coordinates // 2
         if not self._stores_all_targets(source, network):
             return rows, pairs
         states = len(source.points)

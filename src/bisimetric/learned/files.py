@@ -196,8 +196,9 @@ def restore_run(
     """
     tensors, metadata = read_tensors(path, RUN_FORMAT, "learning run")
     config = initial.config
-    # Castro (2020) had no lookahead in earlier files.
+    # Castro (2020) had neither of them in earlier files.
     metadata.setdefault("lookahead", 1)
+    metadata.setdefault("average_compared", False)
     expected = describe_run(initial.kind, initial.discount, config, initial.seeds)
     for name, here in expected.items():
         # After a divergence one resumes with a smaller learning rate.

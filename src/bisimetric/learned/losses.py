@@ -193,8 +193,12 @@ def build_batch_objective(
     batch_size: int,
     target_update_period: int,
     horizon_growth: float,
+    average_compared: bool = False,
 ) -> Objective:
-    """Return the loss over all pairs of a batch; the target network and beta stay fixed."""
+    """Return the loss over all pairs of a batch; the target network and beta stay fixed.
+
+    With `average_compared` it is averaged over the pairs of equal actions in place of all pairs.
+    """
     reject_cost(f"learned.castro2020.{kind}", source, "raise batch_size to the number of states")
     loss, table = LOSSES[kind], network.table
     sort = loss.same_actions and not source.scaling.has_terminal and batch_size % TILE == 0
@@ -224,6 +228,8 @@ def build_batch_objective(
         weights = jnp.ones_like(psi)
         if loss.same_actions:
             weights = build_action_mask(batch.action).astype(psi.dtype)
+            if average_compared:
+                weights /= weights.mean()
         return compute_mean_squared_error(psi, targets, weights)
 
     return Objective(prepare, compute_loss)
@@ -237,6 +243,7 @@ def build_all_pairs_objective(
     batch_size: int,
     target_update_period: int,
     horizon_growth: float,
+    average_compared: bool = False,
 ) -> Objective:
     """Return the same loss for fewer states than a batch holds: each pair is evaluated once.
 
@@ -271,6 +278,8 @@ def build_all_pairs_objective(
             # By counts, not transition by transition: a GPU adds up repeated ones in any order.
             own, other = jnp.diagonal(psi), jnp.diagonal(targets, axis1=1, axis2=2)
             total += jnp.sum(count * (own**2 - (own - other) ** 2))
+        if average_compared:
+            return total / jnp.sum(count.sum(axis=1) ** 2)
         return total / batch_size**2
 
     return Objective(prepare, compute_loss)

@@ -6,7 +6,9 @@ where m is n, or less where the recording of one of the two episodes ends before
 at the end of the data, the target network is evaluated at the last recorded state. An episode that
 terminated continues in the absorbing terminal state with reward 0, so that it never ends before.
 Where both have terminated, T is the recorded sum alone; with n infinite, that is regression on
-recorded returns.
+recorded returns. The pairs of a batch then have many different m, so that the target network is
+not evaluated anew for each m: the embeddings of all recorded states are computed once per
+synchronisation, and looked up.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from bisimetric.learned.losses import (
     compute_mean_squared_error,
     map_over_pairs,
 )
-from bisimetric.learned.networks.metric_networks import PairQEnsemble
+from bisimetric.learned.networks.metric_networks import MetricNetwork, PairQEnsemble
 from bisimetric.learned.networks.pair_layer import get_platform
 from bisimetric.learned.networks.pair_network import Parameters
 from bisimetric.learned.pair_q_loss import (
@@ -46,6 +48,9 @@ BOOTSTRAP_BLOCKS = {"cpu": 1}
 
 ACCELERATOR_REWARD_BLOCK, ACCELERATOR_BOOTSTRAP_BLOCK = 512, 16
 """The same for other platforms, on which the iterations of a loop are expensive."""
+
+EMBEDDING_BLOCK = 8_192
+"""States whose embeddings are computed at once."""
 
 
 def count_steps(source: TrainingSource, lookahead: float) -> int:
@@ -142,23 +147,76 @@ def compute_bootstrap(
     return jax.lax.fori_loop(0, blocks, evaluate_block, jnp.zeros(steps.shape))
 
 
+def can_tabulate(source: TransitionSource, network: PairQEnsemble) -> bool:
+    """Return whether the embeddings of all recorded states can be looked up by their rows."""
+    return source.x_next.ndim == 1 and isinstance(network.network, MetricNetwork)
+
+
+def embed_states(source: TransitionSource, network: PairQEnsemble, target: Parameters) -> Array:
+    """Return the embeddings (networks, states, size, groups) of all rows of x, in its precision."""
+    n = len(source.x)
+    blocks = -(-n // EMBEDDING_BLOCK)
+    rows = jnp.minimum(jnp.arange(blocks * EMBEDDING_BLOCK), n - 1).reshape(blocks, -1)
+
+    def embed_block(each: Array) -> Array:
+        x = source.x[each].astype(jnp.float32)
+        found = [network.network.embed(parameters, x)[:, 0] for parameters in target]  # type: ignore[union-attr]
+        return jnp.stack(found).astype(source.x.dtype)
+
+    embedded = jnp.moveaxis(jax.lax.map(embed_block, rows), 0, 1)
+    return embedded.reshape(len(target), -1, *embedded.shape[3:])[:, :n]
+
+
+def look_up_bootstrap(
+    source: TransitionSource, batch: EpisodeBatch, steps: Array, ended: Array, embedded: Array
+) -> Array:
+    """Return what `compute_bootstrap` returns, from the result of `embed_states`."""
+    # One axis is the state, the other one the state that it is compared with.
+    last = jnp.minimum(steps, batch.remaining[:, None]) - 1
+    state = source.x_next[batch.row[:, None] + jnp.maximum(last, 0)]
+    if source.scaling.has_terminal:
+        state = jnp.where(batch.remaining[:, None] > 0, state, len(source.x) - 1)
+    gaps = jnp.abs(embedded[:, state] - embedded[:, state.T]).astype(jnp.float32)
+    return jnp.where(ended, 0.0, gaps.max(axis=-2).sum(axis=-1).mean(axis=0))
+
+
 def build_pair_q_objective(
-    source: TransitionSource, network: PairQEnsemble, discount: float, batch_size: int, n: int
+    source: TransitionSource,
+    network: PairQEnsemble,
+    discount: float,
+    batch_size: int,
+    n: int,
+    tabulate: bool = False,
 ) -> Objective:
-    """Return the loss of pair Q-learning with n-step targets; the policy is the only action."""
+    """Return the loss of pair Q-learning with n-step targets; the policy is the only action.
+
+    Args:
+        source: the episodes.
+        network: the networks.
+        discount: the discount of the distance.
+        batch_size: steps per update.
+        n: the lookahead.
+        tabulate: whether to look up the embeddings of all recorded states; see `can_tabulate`.
+    """
     n = limit_steps(n, discount)
     same = jnp.eye(batch_size, dtype=bool)
 
-    def compute_loss(parameters: Parameters, target: Parameters, key: Array) -> Array:
+    def prepare(target: Parameters, step: Array) -> Any:
+        return embed_states(source, network, target) if tabulate else target
+
+    def compute_loss(parameters: Parameters, target: Any, key: Array) -> Array:
         batch = source.sample_steps(key, batch_size)
         total, steps, ended = compute_recorded_part(source, batch, n, discount)
-        bootstrap = compute_bootstrap(
-            source,
-            batch,
-            steps,
-            ended,
-            lambda x: evaluate_double_q(evaluate_networks(network, target, x)),
-        )
+        if tabulate:
+            bootstrap = look_up_bootstrap(source, batch, steps, ended, target)
+        else:
+            bootstrap = compute_bootstrap(
+                source,
+                batch,
+                steps,
+                ended,
+                lambda x: evaluate_double_q(evaluate_networks(network, target, x)),
+            )
         targets = compute_target(
             total / network.unit,
             bootstrap,
@@ -170,7 +228,7 @@ def build_pair_q_objective(
         values = [network.network.block_values(each, batch.x[None]) for each in parameters]
         return compute_weighted_loss(values, targets, jnp.ones_like(targets))
 
-    return Objective(lambda target, step: target, compute_loss)
+    return Objective(prepare, compute_loss)
 
 
 def build_castro2020_objective(

@@ -1,4 +1,4 @@
-"""Reproduce the figures and experiments of the paper; each module has a function `reproduce`.
+"""Reproduce the figures and experiments of the paper; each module measures or draws.
 
 Castro (2020), "Scalable methods for computing state similarity in deterministic Markov decision
 processes".
@@ -10,9 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bisimetric.paper import algorithms, convergence, gridworld
+    from bisimetric.paper import (
+        algorithms,
+        claims,
+        convergence,
+        gridworld,
+        loss_benchmark,
+        stability,
+    )
 
-__all__ = ["algorithms", "convergence", "gridworld"]
+__all__ = ["algorithms", "claims", "convergence", "gridworld", "loss_benchmark", "stability"]
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 import bisimetric
 from bisimetric import exact, learned, worlds
 from bisimetric._io import write_atomically
-from bisimetric.errors import InputError
+from bisimetric.errors import Diverged, InputError
 from bisimetric.learned import FeatureScaling, LearnedDistance
 from bisimetric.learned.castro2020 import Castro2020Config
 from bisimetric.learned.evaluation import build_reference_measure
@@ -159,10 +159,13 @@ def measure(
     log_every: int = LOG_EVERY,
     resume: bool = False,
     command: str | None = None,
+    num_saved: int = 1,
+    keep_diverged: bool = False,
 ) -> dict[str, GridworldCurves]:
     """Train the networks of each part, all seeds in one program, and save their curves.
 
-    `<part>.npz` holds the curves of a part, `<part>.safetensors` the network of seed 0.
+    `<part>.npz` holds the curves of a part, `<part>.safetensors` the network of seed 0,
+    `<part>-<seed>.safetensors` those of other seeds.
 
     Args:
         folder: where files are written; created if missing.
@@ -174,6 +177,8 @@ def measure(
         log_every: updates between two records.
         resume: reuse the finished parts in the folder, and continue an interrupted one.
         command: command stored in the files; default: this call.
+        num_saved: networks to save per part.
+        keep_diverged: save the curves up to a divergence of a seed in place of raising.
 
     Returns:
         The curves by name of the part.
@@ -197,7 +202,9 @@ def measure(
             name, updates or default_updates, seeds, part_config, log_every, command
         )
         stored = _load_matching(target, name, metadata) if resume else None
-        curves[name] = stored or _train_part(target, name, metadata, part_config, resume)
+        curves[name] = stored or _train_part(
+            target, name, metadata, part_config, resume, num_saved, keep_diverged
+        )
     return curves
 
 
@@ -229,8 +236,10 @@ def _load_matching(folder: Path, name: str, metadata: dict[str, Any]) -> Gridwor
         return None
     curves = GridworldCurves.load(path)
     for field, expected in metadata.items():
-        stored = curves.metadata.get(field)
-        if field != "command" and stored != expected:
+        # Earlier files have no such field.
+        stored = curves.metadata.get(field, False if field == "average_compared" else None)
+        # How often errors are recorded does not change a run.
+        if field not in ("command", "log_every") and stored != expected:
             raise InputError(
                 f"{path} is of another run: its {field} is {stored} and here it is {expected}; do "
                 "not resume it, or name another folder."
@@ -239,9 +248,15 @@ def _load_matching(folder: Path, name: str, metadata: dict[str, Any]) -> Gridwor
 
 
 def _train_part(
-    folder: Path, name: str, metadata: dict[str, Any], config: Castro2020Config, resume: bool
+    folder: Path,
+    name: str,
+    metadata: dict[str, Any],
+    config: Castro2020Config,
+    resume: bool,
+    num_saved: int,
+    keep_diverged: bool,
 ) -> GridworldCurves:
-    """Train all seeds of a part; save their curves and the network of seed 0."""
+    """Train all seeds of a part; save their curves and some of the networks."""
     part = PARTS[name]
     mdp = worlds.load(part.world, discount=DISCOUNT)
     points = cell_centres(mdp)
@@ -256,21 +271,28 @@ def _train_part(
     )
     network = config.build_network(source, part.kind, DISCOUNT)
     start_time, run = time.perf_counter(), folder / f"{name}.run.safetensors"
-    result = learned.fit(
-        part.kind,
-        source,
-        discount=DISCOUNT,
-        updates=metadata["updates"],
-        seeds=metadata["seeds"],
-        config=config,
-        measure=build_reference_measure(reference, network, source.compute_features()),
-        options=learned.RunOptions(
-            log_every=metadata["log_every"],
-            checkpoint=run,
-            resume=run if resume and run.exists() else None,
-        ),
-    )
+    divergence = {}
+    try:
+        result = learned.fit(
+            part.kind,
+            source,
+            discount=DISCOUNT,
+            updates=metadata["updates"],
+            seeds=metadata["seeds"],
+            config=config,
+            measure=build_reference_measure(reference, network, source.compute_features()),
+            options=learned.RunOptions(
+                log_every=metadata["log_every"],
+                checkpoint=run,
+                resume=run if resume and run.exists() else None,
+            ),
+        )
+    except Diverged as error:
+        if not keep_diverged or not error.partial.history:
+            raise
+        result, divergence = error.partial, {"diverged": str(error)}
     metadata = metadata | {
+        **divergence,
         "seconds": round(time.perf_counter() - start_time, 3),
         "device": jax.devices()[0].device_kind,
         "bisimetric": bisimetric.__version__,
@@ -290,7 +312,8 @@ def _train_part(
     curves = GridworldCurves(
         name, updates, **history, learned=matrices, exact=reference, metadata=metadata
     )
-    networks[0].save(folder / f"{name}.safetensors")
+    for seed, each in zip(result.seeds[:num_saved], networks, strict=False):
+        each.save(folder / (f"{name}-{seed}.safetensors" if seed else f"{name}.safetensors"))
     curves.save(folder / f"{name}.npz")
     run.unlink()
     return curves

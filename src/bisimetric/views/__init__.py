@@ -4,9 +4,9 @@ Views of a distance take a `Distance`: `plot_distances_from`, `plot_all_maps`, `
 `format_terminal_map`. Curves and comparisons take arrays: `plot_convergence`,
 `plot_learning_curves`, `plot_training_curve`, `plot_comparison`, `plot_clusters`, `plot_classes`,
 `plot_prediction_error`, `plot_compression_regret`, `plot_final_errors`, `plot_agent_curve`,
-`plot_metric_curve`, `plot_sweep`. The others take the result of a use: `plot_aggregation_curve`,
-`plot_covering_radius`, `plot_embedding`, `plot_exploration`, `plot_transfer`. Functions named
-`plot_...` return a Matplotlib `Figure`; `save_figure` writes it.
+`plot_metric_curve`, `plot_sweep`, `plot_scores`. The others take the result of a use:
+`plot_aggregation_curve`, `plot_covering_radius`, `plot_embedding`, `plot_exploration`,
+`plot_transfer`. Functions named `plot_...` return a Matplotlib `Figure`; `save_figure` writes it.
 
 >>> from bisimetric import exact, views, worlds
 >>> d = exact.bisimulation(worlds.load("mirrored-rooms"))
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bisimetric.views._figure import save_figure
     from bisimetric.views.clusters import plot_aggregation_curve, plot_classes, plot_clusters
     from bisimetric.views.compression import plot_compression_regret, plot_covering_radius
-    from bisimetric.views.dot_plots import plot_final_errors
+    from bisimetric.views.dot_plots import plot_final_errors, plot_scores
     from bisimetric.views.embedding import plot_embedding, plot_prediction_error
     from bisimetric.views.error_curves import plot_convergence, plot_learning_curves
     from bisimetric.views.exploration import plot_exploration
@@ -53,6 +53,7 @@ __all__ = [
     "plot_learning_curves",
     "plot_metric_curve",
     "plot_prediction_error",
+    "plot_scores",
     "plot_sweep",
     "plot_training_curve",
     "plot_transfer",
@@ -79,6 +80,7 @@ _DEFINING_MODULES = {
     "plot_learning_curves": "error_curves",
     "plot_metric_curve": "history_curves",
     "plot_prediction_error": "embedding",
+    "plot_scores": "dot_plots",
     "plot_sweep": "history_curves",
     "plot_training_curve": "training_curve",
     "plot_transfer": "transfer",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,6 +19,10 @@ from bisimetric.views.layout import typeset
 
 ROW_HEIGHT = 0.3
 """Inches."""
+MAX_PANELS_ACROSS = 2
+"""Panels of scores beside each other; a page is two wide."""
+SERIES_COLOURS, MARKERS = (LINE_COLOUR, ACCENT_COLOUR, "#35b779", GREY), "osD^"
+"""Of the series of a row."""
 
 
 def plot_final_errors(
@@ -76,6 +82,97 @@ def plot_final_errors(
     if title:
         figure.suptitle(typeset(title), fontsize=11)
     return figure
+
+
+def plot_scores(
+    panels: Mapping[str, Mapping[str, Mapping[str, ArrayLike]]], *, title: str = ""
+) -> Figure:
+    """Plot scores as dots with intervals: a panel per score, a row per method, a dot per series.
+
+    At most two panels stand beside each other.
+
+    A dot is the mean over the seeds and its line the 95% confidence interval of that mean; a single
+    seed has no interval. Rows and series keep their order; the axes are linear.
+
+    Args:
+        panels: by score, then by method, then by series, the values (seeds,). Every panel has the
+            same methods; a series may be missing from a row.
+        title: of the whole figure.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        InputError: there is no method, a value is not finite, or the panels differ.
+
+    >>> scores = {"MICo": {"no noise": [0.9, 0.8], "noise": [0.2, 0.3]}}
+    >>> figure = plot_scores({"rank correlation": scores})
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['no noise', 'noise']
+    """
+    rows = list(next(iter(panels.values()), {}))
+    if not rows or any(list(each) != rows for each in panels.values()):
+        raise InputError(
+            "plot_scores: give at least one method, and the same methods in every panel."
+        )
+    every = [series for each in panels.values() for row in each.values() for series in row]
+    series = list(dict.fromkeys(every))
+    step = 0.6 / max(len(series) - 1, 1)
+    across = min(len(panels), MAX_PANELS_ACROSS)
+    down = math.ceil(len(panels) / across)
+    figure_height = 0.9 + (0.6 + ROW_HEIGHT * len(rows)) * down
+    figure = Figure(figsize=(2.0 + 3.2 * across, figure_height), layout="constrained")
+    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for unused in axes[len(panels) :]:
+        unused.remove()
+    for panel, (name, scores) in zip(axes, panels.items(), strict=False):
+        for height, label in enumerate(rows):
+            for each, values in scores[label].items():
+                i = series.index(each)
+                place = height + (0.0 if len(series) == 1 else step * i - 0.3)
+                _draw_score(panel, place, _validate_scores(name, label, values), i)
+        for border in range(1, len(rows)):
+            panel.axhline(border - 0.5, color=GREY, alpha=0.2, lw=0.6, zorder=1)
+        panel.set_title(typeset(name), fontsize=10)
+        panel.grid(axis="x", color=GREY, alpha=0.2, lw=0.6)
+        panel.tick_params(axis="y", length=0)
+        panel.spines[["top", "right", "left"]].set_visible(False)
+    axes[0].set_yticks(np.arange(len(rows)), [typeset(label) for label in rows])
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)
+    handles = [
+        Line2D([], [], color=_colour(i), marker=MARKERS[i % len(MARKERS)], lw=1.6, ms=5)
+        for i in range(len(series))
+    ]
+    if len(series) > 1:
+        names = [typeset(each) for each in series]
+        figure.legend(handles, names, loc="outside lower center", ncols=len(series), frameon=False)
+    if title:
+        figure.suptitle(typeset(title), fontsize=11)
+    return figure
+
+
+def _colour(series: int) -> str:
+    return SERIES_COLOURS[series % len(SERIES_COLOURS)]
+
+
+def _draw_score(axes: Axes, height: float, values: NDArray[np.float64], series: int) -> None:
+    """Draw the interval and the mean of one series of a row."""
+    mean = float(values.mean())
+    if values.size > 1:
+        half = float(compute_confidence_interval(values)[1])
+        ends = [mean - half, mean + half]
+        axes.plot(ends, [height, height], color=_colour(series), lw=1.6, label="_interval")
+    marker = MARKERS[series % len(MARKERS)]
+    axes.plot(mean, height, marker, color=_colour(series), ms=5, mec="white", mew=0.6, zorder=3)
+
+
+def _validate_scores(name: str, label: str, values: ArrayLike) -> NDArray[np.float64]:
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or not found.size or not np.isfinite(found).all():
+        raise InputError(
+            f"plot_scores: the values of {label!r} in {name!r} must be finite, one per seed."
+        )
+    return found
 
 
 def _validate_errors(name: str, label: str, errors: ArrayLike) -> NDArray[np.float64]:

@@ -257,7 +257,9 @@ def _format_learning_axes(axes: Axes, name: str, last: float, logarithmic: bool)
         axes.set_yscale("log")
         low, high = axes.get_ylim()
         axes.set_ylim(low, high**1.1 / low**0.1)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        # Over many powers of 10, some of those alone are marked.
+        wide = high > 1e4 * low
+        axes.yaxis.set_major_locator(LogLocator(numticks=8) if wide else LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:

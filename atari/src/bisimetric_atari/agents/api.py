@@ -78,9 +78,10 @@ def load(spec: str | os.PathLike[str] | None, game: str | Game) -> Agent:
 
     Args:
         spec: a `.safetensors` file of `rainbow.save`, a `.zip` of Stable-Baselines3, any other file
-            for a checkpoint of Dopamine, `module:function` or `file.py:function` for a Python
-            callable, or None for the pretrained agent. Modules are executed: name only trusted
-            ones. Files are read without executing code.
+            for a checkpoint of Dopamine, or the prefix of one of TensorFlow, `tf_ckpt-199`,
+            `module:function` or `file.py:function` for a Python callable, or None for the
+            pretrained agent. Modules are executed: name only trusted ones. Files are read without
+            executing code.
         game: the game or its name.
 
     Returns:
@@ -116,6 +117,8 @@ def _resolve(spec: str | None, game: Game) -> Agent:
         return pretrained(game)
     path, num_actions = Path(spec), len(game.actions)
     module, colon, attribute = spec.rpartition(":")
+    if is_bundle(spec):
+        return _load_dopamine(spec, num_actions)
     if path.is_dir():
         inside = ", a checkpoint in it" if any(path.glob("ckpt.*")) else ""
         raise InputError(f"agents: {spec} is a folder; name a file{inside}.")
@@ -142,13 +145,18 @@ def _load_dopamine(spec: str, num_actions: int) -> Agent:
     try:
         agent: Agent = loader.load(Path(spec), num_actions)
     except InputError as error:
-        if Path(spec).name.startswith("ckpt"):
+        if Path(spec).name.startswith("ckpt") or is_bundle(spec):
             raise
         raise InputError(
             f"agents: {spec} is no checkpoint of Dopamine ({str(error).rstrip('.')}); "
             f"{FUNCTION_HELP}."
         ) from None
     return agent
+
+
+def is_bundle(spec: str) -> bool:
+    """Return whether a name is that of a checkpoint of TensorFlow: `NAME.index` is a file."""
+    return Path(spec.removesuffix(".index") + ".index").is_file()
 
 
 def _import_loader(name: str, caller: str) -> Any:

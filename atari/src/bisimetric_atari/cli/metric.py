@@ -84,14 +84,21 @@ def learn(
     ] = None,
     batch_size: Annotated[
         int | None,
-        arg(metavar="B", help_behavior_hint="(default: 128; recorded-returns, Pong: 256)"),
+        arg(
+            metavar="B",
+            help_behavior_hint="(default: 128; recorded-returns, Pong and Asterix: 256)",
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
         arg(metavar="R", help_behavior_hint="(default: 0.001; castro2020: 7.5e-5, Pong 0.001)"),
     ] = None,
     target_update_period: Annotated[
-        int | None, arg(metavar="C", help_behavior_hint="(default: 25; castro2020: 125)")
+        int | None,
+        arg(
+            metavar="C",
+            help_behavior_hint="(default: 25; recorded-returns: 500; castro2020: 125)",
+        ),
     ] = None,
     discount: DiscountArg = 0.99,
     learning_starts: Annotated[

@@ -1,8 +1,8 @@
 """The Atari experiment of Castro (2020): the on-policy metric of a game that a trained agent plays.
 
 A frozen agent plays; its 512 features of a frame are the state. A small network learns d^pi from
-600,000 steps. The agents of the paper were not published: see `agents`. `reproduce` writes the
-figures, videos and claims of one game.
+600,000 steps. The agents are trained for this package, others can be loaded: see `agents`.
+`reproduce` writes the figures, videos and claims of one game.
 """
 
 from __future__ import annotations

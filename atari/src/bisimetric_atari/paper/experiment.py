@@ -17,6 +17,8 @@ from bisimetric.errors import InputError, require_integer
 from bisimetric.learned import LearnedDistance
 from bisimetric.transitions import Transitions
 from bisimetric_atari import agents
+from bisimetric_atari.agents import dopamine
+from bisimetric_atari.agents.api import is_bundle
 from bisimetric_atari.games import Agent, Episode, Game, collect, find_game, play
 from bisimetric_atari.games._collect import NUM_ENVS
 from bisimetric_atari.games._play import MIN_STEPS
@@ -180,7 +182,8 @@ def load_metric(
 
     Args:
         path: the file; None for the metric that is included for the game, "castro2020" for the
-            included one of the paper's algorithm.
+            included one of the paper's algorithm; or a checkpoint of the paper's published code,
+            such as `tf_ckpt-4`.
         game: the game or its name.
         agent: the agent whose features it measures.
 
@@ -203,7 +206,10 @@ def load_metric(
             f"`bisimetric atari learn {game.name} --agent {agent.name} -o mine`, then give its "
             "file, --metric mine/metric.safetensors."
         )
-    metric = LearnedDistance.load(file)
+    if is_bundle(os.fspath(file)):
+        metric = dopamine.load_metric(file, game.name)
+    else:
+        metric = LearnedDistance.load(file)
     metric_game = metric.metadata.get("game")
     if metric_game != game.name:
         raise InputError(

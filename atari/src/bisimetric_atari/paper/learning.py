@@ -74,6 +74,7 @@ LEARNING_RATES = {"Pong": 1e-3}
 RECORDED_RETURNS = PairQConfig(
     MetricNetwork((512, 512), num_groups=64, group_size=4, fourier_features=0),
     batch_size=128,
+    target_update_period=500,
     num_networks=1,
     lookahead=math.inf,
 )
@@ -84,7 +85,7 @@ DEFAULT_UPDATES = {"recorded-returns": 40_000, "pair-q": 24_000, "mico": 24_000}
 """Gradient updates by algorithm; castro2020 takes one per 4 agent steps."""
 
 RECORDED_RETURNS_UPDATES = {"Pong": 60_000}
-RECORDED_RETURNS_BATCHES = {"Pong": 256}
+RECORDED_RETURNS_BATCHES = {"Pong": 256, "Asterix": 256}
 """Updates and batch sizes of `recorded-returns` that differ from its default, by game."""
 
 NUM_RECORDS = 120
@@ -118,7 +119,7 @@ def build_config(name: AlgorithmName, game: str) -> Algorithm:
         batch_size = RECORDED_RETURNS_BATCHES.get(game, RECORDED_RETURNS.batch_size)
         return dataclasses.replace(RECORDED_RETURNS, batch_size=batch_size)
     if name == "pair-q":
-        return dataclasses.replace(RECORDED_RETURNS, lookahead=10)
+        return dataclasses.replace(RECORDED_RETURNS, lookahead=10, target_update_period=25)
     return PairTDConfig(batch_size=128)
 
 

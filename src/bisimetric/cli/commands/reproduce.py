@@ -24,6 +24,20 @@ WorldName = Literal[
 ]
 WORLDS: tuple[WorldName, ...] = get_args(WorldName)
 PARTS: tuple[Part, ...] = get_args(Part)
+BenchmarkMDP = Literal["rooms", "walls", "minigrid", "frozen-lake", "inventory", "lava", "queue"]
+LossName = Literal[
+    "mico",
+    "reduced-mico",
+    "dbc",
+    "normalised-dbc",
+    "simsr",
+    "rap",
+    "deepmdp",
+    "pair-q",
+    "on-policy",
+    "untrained",
+]
+LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
 def convergence(
@@ -193,6 +207,101 @@ def gridworld(
             for name, each in results.items()
         },
     )
+    return 0
+
+
+def claims(output: FolderArg = Path("claims"), quick: bool = False) -> int:
+    """Check every definition, theorem, figure, experiment and claim of the paper, one by one.
+
+    Theorems on random MDPs, the sampled metrics, and learning on the paper's 31 states, with
+    ablations. Claims about Atari games are shown from the record of full runs; the report names
+    their commands. The whole is for a GPU; on a CPU use --quick. Runs found in the output folder
+    are reused.
+
+    Args:
+        output: the folder of networks, curves and claims.json; created where it is missing
+        quick: minutes on two CPU cores: fewer MDPs, seeds and updates
+
+    Examples:
+        bisimetric reproduce claims --quick
+        bisimetric reproduce claims -o claims
+    """
+    from bisimetric.cli import report
+    from bisimetric.paper import claims as library
+
+    outcomes = library.measure(output, quick=quick)
+    record = library.load_record()
+    saved = report.describe_saved([output / "claims.json"])
+    report.emit(library.format_report(outcomes, record), saved)
+    report.emit_values(
+        claims={
+            claim.name: {
+                **library.find_outcome(claim, {**record, **outcomes})._asdict(),
+                "measured": claim.outcome in outcomes,
+            }
+            for claim in library.load_claims()
+        }
+    )
+    contradictions = library.find_contradictions(outcomes, record)
+    if contradictions:
+        report.emit([f"FAILS: other verdicts than recorded for {', '.join(contradictions)}"])
+    return 1 if contradictions else 0
+
+
+def losses(
+    output: FolderArg = Path("losses"),
+    quick: bool = False,
+    updates: Annotated[
+        str | None, arg(metavar="N", help_behavior_hint="(default: 4k; quick: 400)")
+    ] = None,
+    num_seeds: Annotated[
+        int | None,
+        arg(aliases=["--seeds"], metavar="N", help_behavior_hint="(default: 10; quick: 2)"),
+    ] = None,
+    mdps: Annotated[
+        tuple[BenchmarkMDP, ...] | None,
+        arg(help_behavior_hint="(default: all; quick: rooms inventory)"),
+    ] = None,
+    losses: tuple[LossName, ...] = LOSSES,
+    skip_tuning: bool = False,
+) -> int:
+    """Measure how accurate the metrics of representation losses are, on MDPs with exact metrics.
+
+    Each loss trains the same encoder alone; its distance is scored against its own fixed point,
+    d^pi and d~. The whole experiment is for a GPU; on a CPU use --quick. Losses and MDPs found in
+    the output folder are reused, so an interrupted run is resumed by the same command.
+
+    Args:
+        output: the folder of scores, tables and figures; created where it is missing
+        quick: minutes on two CPU cores: fewer updates, seeds and MDPs, and no tuning
+        updates: gradient updates per network
+        num_seeds: the number of networks per loss, MDP, policy and kind of distractors
+        mdps: the MDPs; lava and queue are held out
+        losses: the losses
+        skip_tuning: take the settings that the report selected, rather than tune each loss
+
+    Examples:
+        bisimetric reproduce losses --quick
+        bisimetric reproduce losses --mdps rooms --losses mico simsr --skip-tuning -o scores
+    """
+    num_updates = parse_optional_count("--updates", updates)
+    from bisimetric.cli import report
+    from bisimetric.paper import loss_benchmark as library
+
+    rows = library.measure(
+        output,
+        mdps,
+        losses,
+        num_seeds=num_seeds,
+        updates=num_updates,
+        quick=quick,
+        tune=False if skip_tuning else None,
+    )
+    figures = library.draw_figures(rows, output)
+    tables = library.write_tables(rows, output)
+    saved = report.describe_saved([output / library.RESULTS, tables, *figures])
+    report.emit(library.format_table(rows), saved)
+    report.emit_values(summary=library.tabulate(rows))
     return 0
 
 

@@ -79,6 +79,6 @@ export const PRESETS = {
     kind: "on_policy",
     discount: 0.9,
     states: ["1,1", "5,7"],
-    note: "The optimal policy collects small rewards where the goal is too far. Lower the discount and watch its arrows turn; d^π compares where they lead.",
+    note: "At discount 0.9 all arrows of the optimal policy lead to the goal. Lower the discount to 0.5: many turn to a small reward nearby. d^π compares where they lead.",
   },
 };
