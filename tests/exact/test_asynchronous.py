@@ -108,6 +108,20 @@ def test_states_with_different_labels_are_at_the_diameter_bound() -> None:
     assert exact.asynchronous(one).max_width == 0
 
 
+def test_labels_of_a_chain_whose_reward_range_may_be_zero() -> None:
+    """Where all rewards are equal, labels count as 1 per step; rounding hides whether they are."""
+    R = [[0.1, 0.3], [0.3, 0.1]]
+    mdp = MDP.deterministic([[0, 0], [1, 1]], R, discount=0.5, labels=["x", "y"])
+    for policy in ([[0.7, 0.3], [0.3, 0.7]], [[0.5, 0.5], [0.5, 0.5]]):
+        bounds = exact.asynchronous(mdp, kind="on_policy", policy=policy, updates=10)
+        lower, upper = bounds.bounds(0, 1)
+        assert lower == 0
+        assert 2 <= upper < 2 + 1e-12
+    # Deterministic policies have exact rewards.
+    lower, upper = exact.asynchronous(mdp, kind="on_policy", policy=[0, 1]).bounds(0, 1)
+    assert 2 - 1e-12 < lower <= 2 <= upper
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

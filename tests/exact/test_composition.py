@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -83,6 +86,36 @@ def test_differences_of_rewards_may_cancel() -> None:
     lower, upper = bounds.bounds(1, 2)
     assert (lower, upper) == pytest.approx((0.0, 4.0))
     assert exact.bisimulation(bounds.mdp).values[1, 2] == 0
+
+
+def test_errors_of_the_components_are_added() -> None:
+    mdp = MDP.deterministic([[0], [1], [2]], [[0.0], [1.0], [4.0]], discount=0.5)
+    d = dataclasses.replace(exact.bisimulation(mdp), error=0.25)
+    assert d.values[0].tolist() == pytest.approx([0, 2, 8])
+    bounds = exact.composition_bounds(d, d)
+    # (0, 0) and (2, 1): between 8 - 2 and 8 + 2, and an error of 0.25 for each.
+    assert bounds.bounds(0, 7) == pytest.approx((5.5, 10.5))
+    assert bounds.bounds(0, 5) == pytest.approx((5.5, 10.5))
+
+
+def test_bounds_hold_in_rational_arithmetic() -> None:
+    """Absorbing states are at distance |R - R'| / (1 - discount), also in the composition."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        discount = float(rng.choice([0.1, 0.9, 0.999]))
+        scales = 10.0 ** rng.integers(-3, 4, size=2)
+        one, two = (
+            exact.bisimulation(
+                MDP(np.eye(3)[:, None], rng.random((3, 1)) * scale, discount), tol=1e3
+            )
+            for scale in scales
+        )
+        bounds = exact.composition_bounds(one, two)
+        rewards = [Fraction(r) for r in bounds.mdp.R[:, 0]]
+        for s, t in itertools.combinations(range(9), 2):
+            true = abs(rewards[s] - rewards[t]) / (1 - Fraction(discount))
+            lower, upper = bounds.bounds(s, t)
+            assert Fraction(lower) <= true <= Fraction(upper)
 
 
 def test_starting_from_the_components_saves_updates() -> None:

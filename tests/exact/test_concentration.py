@@ -150,3 +150,31 @@ def test_states_that_were_not_visited_may_be_at_the_diameter_bound() -> None:
     apart = upper + 100 * (np.arange(3) == 2) + 100 * (np.arange(3) == 2)[:, None]
     near = RowSlack(far, 0.9, 2, 6.0, 0.5, 3.0).compute(apart)
     assert np.allclose(near.square[:4], 1.5**2 / (2 * far.totals[:4]))
+
+
+def test_samples_are_counted_by_row() -> None:
+    samples = collect_samples()
+    rng = np.random.default_rng(0)
+    row = np.repeat(np.arange(5), [50, 80, 20, 60, 90])
+    successor, reward = rng.integers(3, size=len(row)), rng.random(len(row))
+    P, R = samples.estimate()
+    for i in range(5):
+        own = row == i
+        assert samples.mean[i] == pytest.approx(reward[own].mean())
+        assert samples.deviation[i] == pytest.approx(reward[own].std(ddof=1), rel=1e-8)
+        frequencies = np.bincount(successor[own], minlength=3) / own.sum()
+        assert np.allclose(P.toarray()[i], frequencies)
+    assert R.shape == (3, 2)
+    assert samples.describe() == {"samples": [0, 55.0, 90], "without": 1}
+
+
+def test_two_possible_successors_have_two_sets() -> None:
+    """The excess of one of two states is that of a set of one; both sizes and sets count."""
+    d, transport, span, spread = np.array([[0, 1], [1, 0.0]]), np.zeros(1), np.zeros(1), np.zeros(1)
+    bound_rows(
+        d, np.array([0, 2]), np.array([0, 1]), np.array([60.0, 40.0]), np.array([100]),
+        np.array([3.0]), 2, d.max(axis=1), False, transport, span, spread,
+    )  # fmt: skip
+    # log 2 for two sizes of a set, and log 2 for the two sets of one.
+    assert transport[0] == pytest.approx(math.sqrt((3 + 2 * math.log(2)) / 200))
+    assert spread[0] == pytest.approx(math.sqrt(0.24 * 100 / 99))

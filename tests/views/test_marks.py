@@ -287,6 +287,12 @@ class TestScores:
         heights = {float(np.asarray(line.get_ydata())[0]) for line in figure.axes[0].lines[:4]}
         assert heights == {-0.3, 0.3}
 
+    def test_a_third_panel_stands_in_a_second_line(self) -> None:
+        three = views.plot_scores({**self.panels, "three": self.panels["two"]})
+        assert len(three.axes) == 3
+        assert three.get_figheight() > views.plot_scores(self.panels).get_figheight()
+        assert three.get_figwidth() == views.plot_scores(self.panels).get_figwidth()
+
     @pytest.mark.parametrize(
         ("panels", "message"),
         [

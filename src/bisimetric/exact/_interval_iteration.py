@@ -64,16 +64,17 @@ class IntervalIteration:
         # The rewards of a chain are rounded, and so is the diameter bound: three times.
         reward_error = 0.0 if chain is None else chain.reward_error
         shift = 2 * reward_error / (1 - mdp.discount) * (1 + 8 * UNIT)
-        self.diameter = (diameter + shift) * (1 + 8 * UNIT) + TINY
+        # Equal rewards count as a range of 1 where labels differ, and rounding hides whether a
+        # range is 0.
+        is_unclear = mdp.has_labels and reward_error > 0 and np.ptp(mdp.R) <= 2 * reward_error
+        largest = max(diameter, 1 / (1 - mdp.discount)) if is_unclear else diameter
+        self.diameter = (largest + shift) * (1 + 8 * UNIT) + TINY
         if not self.diameter < np.finfo(np.float64).max / 4:
             raise InputError(
                 f"exact: rewards from {mdp.R.min():g} to {mdp.R.max():g} make distances that "
                 "float64 cannot hold; scale the rewards down."
             )
-        least = max((diameter - shift) * (1 - 8 * UNIT) - TINY, 0.0)
-        if shift > 0 and diameter * (1 - mdp.discount) >= 1 and np.ptp(mdp.R) <= 2 * reward_error:
-            # Equal rewards count as a range of 1 where labels differ; these may be unequal.
-            least = 0.0
+        least = 0.0 if is_unclear else max((diameter - shift) * (1 - 8 * UNIT) - TINY, 0.0)
         self._apart = (least, self.diameter)
         self.model = build_kernel_mdp(mdp, np.arange(states), lax, diameter)
         self.slack = zero_slack(mdp) if slack is None else slack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from bisimetric.views.layout import typeset
 
 ROW_HEIGHT = 0.3
 """Inches."""
+MAX_PANELS_ACROSS = 2
+"""Panels of scores beside each other; a page is two wide."""
 SERIES_COLOURS, MARKERS = (LINE_COLOUR, ACCENT_COLOUR, "#35b779", GREY), "osD^"
 """Of the series of a row."""
 
@@ -86,6 +89,8 @@ def plot_scores(
 ) -> Figure:
     """Plot scores as dots with intervals: a panel per score, a row per method, a dot per series.
 
+    At most two panels stand beside each other.
+
     A dot is the mean over the seeds and its line the 95% confidence interval of that mean; a single
     seed has no interval. Rows and series keep their order; the axes are linear.
 
@@ -113,11 +118,14 @@ def plot_scores(
     every = [series for each in panels.values() for row in each.values() for series in row]
     series = list(dict.fromkeys(every))
     step = 0.6 / max(len(series) - 1, 1)
-    figure = Figure(
-        figsize=(2.0 + 2.6 * len(panels), 1.5 + ROW_HEIGHT * len(rows)), layout="constrained"
-    )
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for panel, (name, scores) in zip(axes, panels.items(), strict=True):
+    across = min(len(panels), MAX_PANELS_ACROSS)
+    down = math.ceil(len(panels) / across)
+    figure_height = 0.9 + (0.6 + ROW_HEIGHT * len(rows)) * down
+    figure = Figure(figsize=(2.0 + 3.2 * across, figure_height), layout="constrained")
+    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for unused in axes[len(panels) :]:
+        unused.remove()
+    for panel, (name, scores) in zip(axes, panels.items(), strict=False):
         for height, label in enumerate(rows):
             for each, values in scores[label].items():
                 i = series.index(each)
