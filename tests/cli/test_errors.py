@@ -78,7 +78,7 @@ def test_bad_input_is_one_line(run: Run, words: str, complaint: str, tmp_path: P
     [
         ("", "a command is missing: one of worlds, exact, "),
         ("exat", "unknown argument exat; did you mean 'exact'"),
-        ("exact", "on-policy, lax, mico, recorded, reduced-mico, undiscounted; see "),
+        ("exact", "recorded, reduced-mico, undiscounted; see `bisimetric exact --help`."),
         ("exact bisimulaton", "did you mean 'bisimulation'? See `bisimetric exact --help`."),
         ("exact lax", "missing WORLD_OR_FILE; see `bisimetric exact lax --help`."),
         ("rollout", "missing ENVIRONMENT and -o DATA.npz"),

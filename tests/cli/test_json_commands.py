@@ -23,7 +23,7 @@ from bisimetric import (
 from bisimetric.cli._main import COMMANDS, TEXT_ONLY
 from bisimetric.exact import sharded
 from bisimetric.learned import LearnedDistance
-from bisimetric.paper import algorithms, gridworld, loss_benchmark
+from bisimetric.paper import algorithms, claims, gridworld, loss_benchmark, theory_claims
 from tests.commands import Run
 from tests.learned_references import compile_quickly  # noqa: F401 - a fixture
 from tests.paper.test_algorithms import TINY
@@ -228,6 +228,16 @@ def check_losses(found: Found) -> None:
         assert shown["own_scaled_error"] == pytest.approx(record["own_scaled_error"], rel=1e-4)
 
 
+def check_claims(found: Found) -> None:
+    listed = {claim.name: claim for claim in claims.load_claims()}
+    assert list(found["claims"]) == list(listed)
+    record = claims.load_record()
+    for name, shown in found["claims"].items():
+        assert shown["measured"] is (listed[name].outcome == "check_on_policy")
+        assert shown["verdict"] == claims.find_outcome(listed[name], record).verdict
+    assert any(shown["measured"] for shown in found["claims"].values())
+
+
 def check_convergence(found: Found) -> None:
     record = json.loads(Path("convergence/convergence.json").read_text())
     assert found["lemma_holds"] is True
@@ -341,6 +351,7 @@ CASES = {
     "reproduce algorithms": Case(
         ("--worlds", "policy", "--updates", "10", "--num-seeds", "2"), "", check_algorithms
     ),
+    "reproduce claims": Case(("--quick",), "", check_claims),
     "reproduce convergence": Case(
         ("--num-seeds", "2", "--steps", "50k", "--target-error", "0.1", "--discount", "0.5"),
         "seconds lemma.bisimulation.max_excess lemma.on_policy.max_allowed_excess",
@@ -403,6 +414,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "coins.sta").write_text("(coin)\n0:(0)\n1:(1)\n2:(2)\n")
     exact.bisimulation(data.to_mdp(unseen="missing")).save(tmp_path / "lake.npz")
     monkeypatch.setattr(algorithms, "ALGORITHMS", TINY)
+
+    # All claims are measured in tests/paper/test_claims.py.
+    def measure(folder: Path, quick: bool) -> dict[str, theory_claims.Outcome]:
+        return {"check_on_policy": theory_claims.check_on_policy(2)}
+
+    monkeypatch.setattr(claims, "measure", measure)
 
 
 def test_every_command_with_json_has_a_case() -> None:
