@@ -93,16 +93,22 @@ def properties() -> dict[str, Property]:
         add(f"hidden reward {kind}", hidden, ranged=False, period=4)
         add(f"hidden reward {kind} reward_range", hidden, ranged=True, period=4)
         add(f"relation.{kind}", partial(checks.relations, kind=kind))
+        gpu = partial(checks.gpu, kind=kind)
+        add(f"gpu {kind}", gpu, period=10, restricted=single)
+        add(f"gpu {kind} float32", gpu, period=10, dtype="float32", restricted=single)
     for kind in ("bisimulation", "on_policy"):
         draws = partial(checks.sampled_tables, kind=kind)
         add(f"sampled.{kind} mdp", draws, recorded=False, period=4, restricted=unrestricted)
         add(f"sampled.{kind} transitions", draws, recorded=True, period=4, restricted=unrestricted)
-        gpu = partial(checks.gpu, kind=kind)
-        add(f"gpu {kind}", gpu, period=10, restricted=single)
-        add(f"gpu {kind} float32", gpu, period=10, dtype="float32", restricted=single)
         processes = partial(checks.sharded, kind=kind)
         add(f"exact.sharded.{kind}", processes, period=50, restricted=single)
         add(f"exact.sharded.{kind} tol=1e3", processes, period=100, tol=1e3, restricted=single)
+    for kind in ("bisimulation", "on_policy", "lax"):
+        gpu = partial(checks.gpu, kind=kind)
+        several = {"deterministic": False}
+        add(f"gpu stochastic {kind}", gpu, period=10, restricted=several)
+        add(f"gpu stochastic {kind} float32", gpu, period=20, dtype="float32", restricted=several)
+        add(f"gpu stochastic {kind} tol=1e-300", gpu, period=20, tol=1e-300, restricted=several)
     for rule in ("optimistic", "nearest", "pessimistic", "hopeful"):
         add(f"uses.transfer {rule}", checks.transfer, rule=rule, period=6)
     add("planning.optimal_values", checks.optimal_values)

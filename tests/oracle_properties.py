@@ -424,23 +424,30 @@ def sharded(subject: Subject, kind: Kind, **options: Any) -> Violations:
 
 def gpu(subject: Subject, kind: Kind, **options: Any) -> Violations:
     """The GPU kernels, compiled for the CPU."""
-    from bisimetric.exact.gpu import cuda
+    from bisimetric.exact.gpu import couplings, cuda
     from tests.emulated_cuda import COMPILER, EmulatedDevice
 
     if COMPILER is None:
         return
     there: Any = cuda.find_device
+    supports = couplings.SUPPORTS
+    device = EmulatedDevice()
+    if not subject.mdp.is_deterministic:
+        device.max_threads = 4  # as many as there are pairs
     try:
-        cuda.find_device = EmulatedDevice  # type: ignore[assignment]
-        if kind == "bisimulation":
-            d = proven(lambda: exact.bisimulation(subject.mdp, device="gpu", **options))
-            reference = subject.reference("bisimulation")
+        cuda.find_device = lambda: device  # type: ignore[assignment]
+        couplings.SUPPORTS = (6,)  # compiled once
+        if kind == "on_policy":
+            case = subject.case
+            policy: Any = case.actions if case.is_deterministic else case.policy
+            d = proven(lambda: exact.on_policy(subject.mdp, policy, device="gpu", **options))
+            reference = oracle.on_policy(subject.model, policy)
         else:
-            actions = subject.case.actions
-            d = proven(lambda: exact.on_policy(subject.mdp, actions, device="gpu", **options))
-            reference = oracle.on_policy(subject.model, actions)
+            solve = getattr(exact, kind)
+            d = proven(lambda: solve(subject.mdp, device="gpu", **options))
+            reference = subject.reference(kind)
     finally:
-        cuda.find_device = there
+        cuda.find_device, couplings.SUPPORTS = there, supports
     yield from check_table(d, reference)
 
 

@@ -31,7 +31,8 @@ def solve(d: NDArray[Any], p: NDArray[Any], q: NDArray[Any], start: Any = None) 
         room.ints[_transport.PARENT, : n + m] = start
     _transport.compute_flows(room, n, m)
     before = _transport.compute_cost(room, costs, n, m)
-    least, _ = _transport.optimise_tree(room, n, m, _transport.gather_costs(room, costs, n, m))
+    largest = _transport.gather_costs(room, costs, n, m)
+    least, _, _ = _transport.optimise_tree(room, n, m, largest)
     flow = np.zeros((n, m))
     for v in range(1, n + m):
         u = room.ints[_transport.PARENT, v]

@@ -31,8 +31,8 @@ that threads compete for, and policy iteration over couplings takes two to four 
 """
 REDUCED_COST_TOLERANCE = 64 * UNIT
 """A reduced cost above minus this fraction of the largest cost counts as not negative."""
-PRICING_BLOCK = 256
-"""Block pricing: reduced costs computed before the best of them enters the basis."""
+PRICING_BLOCK = 64
+"""Block pricing: reduced costs computed, by rows, before the best of them enters the basis."""
 
 
 class SimplexWorkspace(NamedTuple):
@@ -52,11 +52,12 @@ MASS, FLOW, POTENTIAL, SCRATCH = 0, 1, 2, 3
 
 
 class Costs(NamedTuple):
-    """The distances of all pairs of states, or of some.
+    """The distances of all pairs of states, as a matrix or once per pair, or of some pairs.
 
-    All: `values` is (S, S) and `pair_codes` is empty. Some: `pair_codes` are s * S + t, t < s, in
-    increasing order, and `values` is (1, 1 + len(pair_codes)): first the distance of all other
-    pairs of different states, then theirs.
+    A matrix: `values` is (S, S) and `pair_codes` is empty. Once per pair: `values` is
+    (1 + S (S - 1) / 2,); its first entry is unused, and (s, t), t < s, is at 1 + s (s - 1) / 2 + t.
+    Some: `pair_codes` are s * S + t, t < s, in increasing order, and `values` is
+    (1 + len(pair_codes),): first the distance of all other pairs of different states, then theirs.
     """
 
     values: NDArray[Any]
@@ -199,12 +200,12 @@ def find_pair(pair_codes, num_states, x, y):
     return at if at < pair_codes.size and pair_codes[at] == code else -1
 
 
-@njit(cache=True, inline="always")
+@njit(**NO_ALLOCATION)  # not inlined by Numba, which drops the other branch only in a function
 def look_up_distance(values, pair_codes, num_states, x, y):
-    """Return the distance of two states; see `Costs`."""
-    if pair_codes.size == 0:
+    """Return the distance of two different states; see `Costs`."""
+    if values.ndim == 2:
         return values[x, y]
-    return values[0, 1 + find_pair(pair_codes, num_states, x, y)]
+    return values[1 + find_pair(pair_codes, num_states, x, y)]
 
 
 @njit(cache=True, inline="always")
@@ -265,15 +266,30 @@ def _compute_potentials(workspace, n, m):
         reals[POTENTIAL, v] = cost[_index_cell(v, u, n, m)] - reals[POTENTIAL, u]
 
 
+@njit(fastmath={"nnan", "nsz"}, **NO_ALLOCATION)  # costs are numbers, so that SIMD finds the least
+def _price_row(cost, potentials, first, n, m):
+    """Return the least cost minus potential of the columns, for the row that starts at `first`."""
+    least = cost[first] - potentials[n]
+    for j in range(1, m):
+        least = min(least, cost[first + j] - potentials[n + j])
+    return least
+
+
 @njit(**NO_ALLOCATION)
 def optimise_tree(workspace, n, m, largest):
-    """Pivot from a tree with flows to an optimal one; return least reduced cost, largest potential.
+    """Pivot from a tree with flows to an optimal one; see `reduce_cost`."""
+    return reduce_cost(workspace, n, m, largest, np.inf)
 
-    The least reduced cost is that of the cells outside the tree: it bounds how far the costs may
-    change before the tree must.
+
+@njit(**NO_ALLOCATION)
+def reduce_cost(workspace, n, m, largest, excess):
+    """Pivot from a tree with flows until it is optimal, or its cost is lower by `excess`.
+
+    Returns the least reduced cost of a cell, which is at most 0 but for rounding, the largest
+    potential, and the number of pivots. If the excess was reached, the least reduced cost is
+    -infinity.
     """
-    ints, reals = workspace.ints, workspace.reals
-    cost = workspace.cost
+    potentials, cost = workspace.reals[POTENTIAL], workspace.cost
     nodes = n + m
     _compute_potentials(workspace, n, m)
     threshold = -REDUCED_COST_TOLERANCE * largest
@@ -281,33 +297,37 @@ def optimise_tree(workspace, n, m, largest):
     start, num_clean_rows, least = 0, 0, np.inf
     while num_clean_rows < n and pivots < 50 * n * m + 1000:
         # Rows from `start` on, cyclically, until a block of cells has a candidate to enter.
-        best, entering_column, entering_row, num_priced = threshold, -1, 0, 0
+        best, row, num_priced = threshold, -1, 0
         bland = stalled > 2 * nodes
         if bland:
             start = 0
         while num_clean_rows < n:
             i = start
-            u = reals[POTENTIAL, i]
-            for j in range(m):
-                reduced = cost[i * m + j] - u - reals[POTENTIAL, n + j]
-                if reduced < best:
-                    best, entering_column, entering_row = reduced, j, i
-                    if bland:
-                        break
-                if reduced < least and ints[PARENT, i] != n + j and ints[PARENT, n + j] != i:
-                    least = reduced
+            reduced = _price_row(cost, potentials, i * m, n, m) - potentials[i]
+            least = min(least, reduced)
+            if reduced < best:
+                best, row = reduced, i
             num_priced += m
             start = i + 1 if i + 1 < n else 0
             num_clean_rows += 1
-            if entering_column >= 0 and (bland or num_priced >= PRICING_BLOCK):
+            if row >= 0 and (bland or num_priced >= PRICING_BLOCK):
                 break
-        if entering_column < 0:
+        if row < 0:
             break
+        # The first column with the least reduced cost, or, by Bland's rule, below the threshold.
+        column, reduced, limit = 0, best, threshold if bland else best
+        for j in range(m):
+            column, reduced = j, cost[row * m + j] - potentials[n + j] - potentials[row]
+            if reduced <= best or reduced < limit:
+                break
         if pivots == 0:
             _link_children(workspace, n, m)
-        moved = _pivot(workspace, n, m, entering_row, n + entering_column, best)
+        moved = _pivot(workspace, n, m, row, n + column, reduced)
         stalled = 0 if moved > 0 else stalled + 1
         pivots += 1
+        excess += reduced * moved
+        if excess <= 0:
+            return -np.inf, 0.0, pivots
         num_clean_rows, least = 0, np.inf
     if pivots > nodes:
         # Each pivot leaves a rounding in flows and potentials: recompute them. A reduced cost below
@@ -316,14 +336,46 @@ def optimise_tree(workspace, n, m, largest):
         _compute_potentials(workspace, n, m)
         least = np.inf
         for i in range(n):
-            for j in range(m):
-                if ints[PARENT, i] != n + j and ints[PARENT, n + j] != i:
-                    reduced = cost[i * m + j] - reals[POTENTIAL, i] - reals[POTENTIAL, n + j]
-                    least = min(least, reduced)
+            least = min(least, _price_row(cost, potentials, i * m, n, m) - potentials[i])
     max_potential = 0.0
     for v in range(nodes):
-        max_potential = max(max_potential, abs(reals[POTENTIAL, v]))
-    return least, max_potential
+        max_potential = max(max_potential, abs(potentials[v]))
+    return least, max_potential, pivots
+
+
+@njit(cache=True, inline="always")
+def bound_transport_error(largest, least, max_potential, max_support):
+    """Bound how far the cost of a coupling from `optimise_tree` is above W1.
+
+    Weak duality, whatever the potentials: no coupling costs less by more than reduced costs are
+    off, per unit of mass. Outside the tree they are at least -REDUCED_COST_TOLERANCE * largest, or
+    `least` where pivots ran out. In the tree they are 0 but for rounding: each of at most
+    2 * support pivots rounds the potentials and flows that it changes; 16 more are for computing
+    them. The rounding of sums over flows is not included.
+    """
+    error = (REDUCED_COST_TOLERANCE + (4 * max_support + 16) * UNIT) * (largest + 2 * max_potential)
+    return max(error, error - least)
+
+
+@njit(**NO_ALLOCATION)
+def solve_w1(workspace, states, probabilities, p, p_end, q, q_end, costs, max_support):
+    """Solve W1 of two distributions; return the size n, m of the problem, its cost and error.
+
+    A distribution is `states[p:p_end]`, in increasing order, with `probabilities[p:p_end]`. The
+    cost is that of the coupling in `workspace`: no lower than W1, and higher by at most the error,
+    besides the rounding of sums.
+    """
+    n, m = cancel_common_mass(workspace, states, probabilities, p, p_end, q, q_end)
+    if n == 0 or m == 0:
+        return 0, 0, 0.0, 0.0
+    build_northwest_tree(workspace, n, m)
+    compute_flows(workspace, n, m)
+    error = 0.0
+    if n > 1 and m > 1:
+        largest = gather_costs(workspace, costs, n, m)
+        least, max_potential, _ = optimise_tree(workspace, n, m, largest)
+        error = bound_transport_error(largest, least, max_potential, max_support)
+    return n, m, compute_cost(workspace, costs, n, m), error
 
 
 @njit(cache=True, inline="always")

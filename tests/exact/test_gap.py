@@ -246,7 +246,6 @@ def test_the_triangle_inequality_is_needed_for_couplings() -> None:
     [
         ({"samples": 3}, "gap and samples do not go together"),
         ({"reward_tol": 0.1}, "gap and reward_tol do not go together"),
-        ({"device": "gpu"}, "device='gpu' is for deterministic MDPs"),
     ],
 )
 def test_options_that_gaps_do_not_support(options: Any, message: str) -> None:

@@ -33,7 +33,8 @@ def test_attains_the_distance(kind: str, labels: bool) -> None:
                 continue
             found = exact.potential(d, s, t)
             g, a = found.values, found.action
-            assert (g[:, None] - g <= d.values + 1e-12).all()
+            # The triangle inequality holds up to the error.
+            assert (g[:, None] - g <= d.values + 3 * d.error + 1e-12).all()
             assert found.lower_bound <= d(s, t) + d.error
             assert found.lower_bound >= d(s, t) - 5 * d.error - 1e-12
             # Another solver finds no better function for this action.

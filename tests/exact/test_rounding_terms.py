@@ -142,8 +142,8 @@ def test_states_that_lack_actions_differ_even_where_all_rewards_are_equal() -> N
     assert 0.0 < d(0, 1) <= d.error
 
 
-def test_couplings_count_as_optimal_within_a_tolerance() -> None:
-    """The first coupling costs 1 and the best one 63 UNIT less, which is no pivot.
+def mdp_with_near_optimal_coupling() -> tuple[MDP, Fraction]:
+    """An MDP in which the first coupling of (7, 8) costs 1, the best one 63 UNIT less; d(7, 8).
 
     States 1-3 and 4-6 lead to state 0; the action j puts `costs[i, j]` between 4 + i and 1 + j.
     """
@@ -153,9 +153,14 @@ def test_couplings_count_as_optimal_within_a_tolerance() -> None:
     R[1:4], R[4:7], R[7:] = 0.5 - 0.5 * np.eye(3), costs, 0.5
     P = np.zeros((9, 3, 9))
     P[:7, :, 0], P[7, :, 4:7], P[8, :, 1:4] = 1.0, 1 / 3, 1 / 3
-    mdp = MDP(P, R, discount=0.3)
+    return MDP(P, R, discount=0.3), Fraction(0.3) * Fraction(1 - 63 * UNIT)
+
+
+def test_couplings_count_as_optimal_within_a_tolerance() -> None:
+    """A reduced cost of 63 UNIT is no pivot."""
+    mdp, reference = mdp_with_near_optimal_coupling()
     d = compute(exact.bisimulation, mdp)
-    off = deviation(d, 7, 8, Fraction(mdp.discount) * Fraction(1 - 63 * UNIT))
+    off = deviation(d, 7, 8, reference)
     largest = float(d.values.max())
     assert off > bound_error(mdp.discount * (4 * 3 + 8) * UNIT * largest, largest, mdp.discount)
     assert off <= d.error
@@ -168,7 +173,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
 ) -> None:
     """`optimise_tree` only computes potentials here, as if its pivots had run out."""
 
-    def potentials_only(room: Any, n: int, m: int, _: float) -> tuple[float, float]:
+    def potentials_only(room: Any, n: int, m: int, _: float) -> tuple[float, float, int]:
         _transport._compute_potentials(room, n, m)
         parent, potential = room.ints[_transport.PARENT], room.reals[_transport.POTENTIAL]
         outside = [
@@ -177,7 +182,7 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
             for j in range(m)
             if parent[i] != n + j and parent[n + j] != i
         ]
-        return min(outside), float(np.abs(potential[: n + m]).max())
+        return min(outside), float(np.abs(potential[: n + m]).max()), 0
 
     P = np.zeros((8, 1, 8))
     P[:6, 0, :6] = np.eye(6)
@@ -187,22 +192,22 @@ def test_a_coupling_that_pivots_left_suboptimal_is_bounded_by_weak_duality(
     table[:3, 3:6] = np.array(costs).reshape(3, 3) / 64
     table += table.T
     model = policy_iteration.build_kernel_mdp(mdp, np.arange(8), False, 0.0)
-    costs_of_pairs = Costs(table, np.empty(0, np.int64), 8)
-    run = policy_iteration._CouplingIteration(
-        model, costs_of_pairs, policy_iteration._lay_out_all_pairs(model)
-    )
+    distances = np.append(0.0, table[np.tril_indices(8, -1)])
+    costs_of_pairs = Costs(distances, np.empty(0, np.int64), 8)
+    run = policy_iteration._CouplingIteration(model, costs_of_pairs, 1e-6)
     pair = 7 * 6 // 2 + 6
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_transport, "optimise_tree", potentials_only)
         compute: Any = coupling_kernels._evaluate_move
-        value, doubt, computed_anew = compute.py_func(
-            model, run.cache, _transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0, 0,
-            0.0, True, -1.0,
+        value, doubt, is_optimal, is_new = compute.py_func(
+            model, run.cache, _transport.allocate_workspace(3), costs_of_pairs, pair, 7, 6, 0, 0,
+            0.0, -1.0,
         )  # fmt: skip
     third = Fraction(1, 3)
     exactly = [[Fraction(float(entry)) for entry in row] for row in table]
     best = transport_cost(exactly, dict.fromkeys((3, 4, 5), third), dict.fromkeys(range(3), third))
-    assert computed_anew
+    assert is_optimal
+    assert is_new
     # All rewards are 0 and the discount is 1/2, so the coupling costs twice its worth.
     assert 2 * Fraction(float(value)) - Fraction(float(doubt)) <= best
 

@@ -25,7 +25,8 @@ from bisimetric import (
     worlds,
 )
 from bisimetric.exact._threads import map_chunks
-from bisimetric.exact.stochastic import policy_iteration
+from bisimetric.exact.stochastic import game_iteration, policy_iteration
+from bisimetric.exact.stochastic.policy_evaluation import PolicyEvaluation
 from tests.oracles import apply_stochastic_operator, solve_by_linear_programme
 from tests.property_testing import scaled
 from tests.rationals import compute_residual
@@ -269,12 +270,13 @@ def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.M
     mdp = random_mdp(10, 2, 3, seed=5, discount=0.7)
     reference = exact.bisimulation(mdp)
 
-    def diverge(gap: np.ndarray, *_: object) -> np.ndarray:
-        return np.full_like(gap, 1e6)
+    def diverge(self: PolicyEvaluation, *_: object) -> bool:
+        self.correction.fill(1e6)
+        return True
 
-    monkeypatch.setattr(policy_iteration, "_evaluate_policy", diverge)
+    monkeypatch.setattr(PolicyEvaluation, "solve", diverge)
     table = policy_iteration.solve(mdp, 1e-8)
-    assert table.details["rounds"] > 2 * policy_iteration.MIN_FALLBACK_SWEEPS
+    assert table.details["rounds"] > 2 * game_iteration.MIN_FALLBACK_SWEEPS
     assert np.abs(table.values - reference.values).max() <= reference.error + table.residual / 0.3
 
 

@@ -197,7 +197,7 @@ def test_rows_are_normalised_before_they_are_mixed() -> None:
     mdp = MDP(P, [[0, 0], [0, 0], [1, 1]], discount=0.9)
     d = exact.on_policy(mdp, EVEN * 3)
     assert d(0, 1) == pytest.approx(5.806451597731, abs=1e-11)
-    result = exact.query(mdp, [(0, 1)], kind="on_policy", policy=EVEN * 3)
+    result = exact.query(mdp, [(0, 1)], kind="on_policy", policy=EVEN * 3, tol=1e-12)
     assert result(0, 1) == pytest.approx(d(0, 1), abs=1e-11)
 
 

@@ -102,7 +102,8 @@ def solve_costs(
         mdp: the MDP, or the chain of a policy.
         cost: (1 or A, 1 or A, S, S): entry [a, b, s, t] is added to |R(s, a) - R(t, b)|.
         diameter: the distance of states that are not comparable, which bounds all others.
-        gpu_solve: the solver of `exact.gpu`, for a deterministic MDP and a cost without actions.
+        gpu_solve: the solver of `exact.gpu` for a deterministic MDP and a cost without actions;
+            what else there is, `exact.gpu.stochastic` solves.
         copy_bytes: memory for another copy of the matrix.
 
     Returns:
@@ -112,13 +113,16 @@ def solve_costs(
     lax, discount, states = request.kind == "lax", mdp.discount, mdp.num_states
     tolerance = max(request.tol * (1 - discount) / 2, 8 * UNIT * diameter)
     classes = compute_comparison_classes(mdp, lax=lax)
+    is_deterministic = mdp.is_deterministic and (lax or mdp.choice_labels is None)
+    if gpu_solve is not None and not (is_deterministic and cost.shape[:2] == (1, 1)):
+        from bisimetric.exact.gpu import stochastic
+
+        require_matrix_memory(request.kind, states, copy_bytes + states**2 * request.dtype.itemsize)
+        return stochastic.solve(
+            mdp, tolerance, request.dtype, kind=request.kind, cost=cost, diameter_bound=diameter
+        )
     if gpu_solve is not None:
-        if cost.shape[:2] != (1, 1):
-            raise InputError(
-                f"exact.{request.kind}: device='gpu' takes a gap that no action changes, (S, S), "
-                "and this one depends on actions; leave device out."
-            )
-        problem = build_problem(mdp, request.dtype, tolerance, diameter, cost[0, 0])
+        problem = build_problem(mdp, request.dtype, tolerance, diameter, cost[0, 0], lax=lax)
         solution = gpu_solve(problem)
         return dataclasses.replace(solution, residual=solution.residual + problem.rounding_bound)
     if mdp.num_actions == 1 and mdp.is_deterministic and not classes.any():
@@ -136,7 +140,7 @@ def solve_costs(
             tolerance,
         )  # fmt: skip
     else:
-        work = policy_iteration.estimate_memory(mdp, lax=lax)
+        work = policy_iteration.estimate_memory(mdp, lax=lax, residual_tolerance=tolerance)
         require_matrix_memory(request.kind, states, work + copy_bytes)
         solution = policy_iteration.solve(
             mdp, tolerance, lax=lax, cost=cost, diameter_bound=diameter
@@ -146,9 +150,9 @@ def solve_costs(
 
 def _round_matrix(solution: SolverResult, request: Request, discount: float) -> SolverResult:
     """Round the matrix to the dtype, which changes d and F(d) in the residual."""
-    values = solution.values.astype(request.dtype)
-    moved = float(np.abs(values - solution.values).max()) * (1 + discount)
-    return dataclasses.replace(solution, values=values, residual=solution.residual + moved)
+    values, moved = policy_iteration.round_matrix(solution.values, request.dtype)
+    residual = solution.residual + moved * (1 + discount)
+    return dataclasses.replace(solution, values=values, residual=residual)
 
 
 def describe_gap(gap: ArrayLike | GapFunction) -> str:

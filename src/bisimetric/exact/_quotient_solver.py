@@ -37,7 +37,8 @@ class DeterministicSolver:
         num_matrices: the memory that it takes, in distance matrices.
         scratch_bytes: further bytes per entry of a matrix.
         needs_warm_up: whether a small problem is solved first, which compiles its kernels.
-        on_gpu: whether it runs on a GPU; then it takes a `cost` too.
+        on_gpu: whether it runs on a GPU; then it takes a `cost` too, and stochastic MDPs are
+            solved there.
     """
 
     solve: Callable[[DeterministicProblem], SolverResult]
@@ -81,14 +82,13 @@ def solve_on_quotient(
     if ground is not None:
         diameter, cost = whole.diameter_bound, ground.matrix[None, None]
         request.require_range(whole)
-        gpu_solve = solver.gpu_solve if dynamics.is_deterministic else None
         solution = solve_costs(
-            request, dynamics, cost, diameter, gpu_solve=gpu_solve, copy_bytes=copy_bytes
+            request, dynamics, cost, diameter, gpu_solve=solver.gpu_solve, copy_bytes=copy_bytes
         )
     elif dynamics.is_deterministic and (lax or dynamics.choice_labels is None):
         solution = _solve_deterministic(request, dynamics, solver, whole, copy_bytes)
     else:
-        solution = _solve_stochastic(request, dynamics, whole, copy_bytes)
+        solution = _solve_stochastic(request, dynamics, whole, copy_bytes, solver.on_gpu)
     residual = solution.residual
     if ground is not None:
         # The ground distance, and adding it.
@@ -120,23 +120,31 @@ def _solve_deterministic(
     return dataclasses.replace(solution, residual=solution.residual + problem.rounding_bound)
 
 
-def _solve_stochastic(request: Request, mdp: MDP, whole: MDP, copy_bytes: float) -> SolverResult:
+def _solve_stochastic(
+    request: Request, mdp: MDP, whole: MDP, copy_bytes: float, on_gpu: bool
+) -> SolverResult:
     """Solve any quotient of the whole MDP, which has its diameter bound."""
-    lax = request.kind == "lax"
-    work = policy_iteration.estimate_memory(mdp, lax=lax)
+    lax, tolerance = request.kind == "lax", request.residual_tolerance(whole)
+    if on_gpu:
+        from bisimetric.exact.gpu import stochastic
+
+        matrix_bytes = mdp.num_states**2 * request.dtype.itemsize
+        require_matrix_memory(request.kind, whole.num_states, matrix_bytes + copy_bytes)
+        return stochastic.solve(
+            mdp, tolerance, request.dtype, kind=request.kind, diameter_bound=whole.diameter_bound
+        )
+    work = policy_iteration.estimate_memory(mdp, lax=lax, residual_tolerance=tolerance)
     require_matrix_memory(request.kind, whole.num_states, work + copy_bytes)
-    _warm_up_stochastic()
-    solution = policy_iteration.solve(
-        mdp, request.residual_tolerance(whole), lax=lax, diameter_bound=whole.diameter_bound
+    types = policy_iteration.choose_types(mdp, lax=lax, residual_tolerance=tolerance)
+    _warm_up_stochastic(types.is_packed, types.vector == np.float32)
+    solution = policy_iteration.solve(mdp, tolerance, lax=lax, diameter_bound=whole.diameter_bound)
+    # States of different classes are not at distance 0, however small it is, but at discount 0.
+    values, moved = policy_iteration.round_matrix(
+        solution.values, request.dtype, raise_zeros=mdp.discount > 0
     )
-    values = solution.values.astype(request.dtype)
-    if mdp.discount > 0:
-        # States of different classes are not at distance 0, however small it is.
-        off_diagonal = ~np.eye(len(values), dtype=np.bool_)
-        np.maximum(values, np.finfo(values.dtype).tiny, out=values, where=off_diagonal)
     # Rounding the matrix to float32 changes d and F(d) in the residual.
-    moved = float(np.abs(values - solution.values).max()) * (1 + mdp.discount)
-    return dataclasses.replace(solution, values=values, residual=solution.residual + moved)
+    residual = solution.residual + moved * (1 + mdp.discount)
+    return dataclasses.replace(solution, values=values, residual=residual)
 
 
 def _bound_merge_error(mdp: MDP, classes: NDArray[np.int64], lax: bool, largest: float) -> float:
@@ -186,10 +194,14 @@ def _warm_up_deterministic(
 
 
 @functools.cache
-def _warm_up_stochastic() -> None:
-    """Compile the kernels on a small MDP."""
-    P = [[[0.5, 0.5, 0.0]], [[0.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]  # two levels of pairs
-    small = MDP(P, [[0.0], [1.0], [2.0]], discount=0.5)
+def _warm_up_stochastic(few_successors: bool, single: bool) -> None:
+    """Compile the kernels on a small MDP, whose numbers have the same types."""
+    states, successors = (5, 3) if few_successors else (20, 17)
+    s, i = np.arange(states)[:, None], np.arange(successors)
+    P = np.zeros((states, 1, states))
+    P[s, 0, (s + i * i) % states] += 1 / successors
+    P /= P.sum(axis=-1, keepdims=True)
+    small = MDP(P, s % 3 + 0.25 * (s % 2), discount=0.5 if single else 0.9995)
     with announce_compilation("the kernels"):
         policy_iteration.solve(small, 1e-6)
 
@@ -214,24 +226,15 @@ def select_solver(
     request: Request,
     dynamics: MDP,
     cpu_solver: DeterministicSolver,
-    gpu_method: Literal["bisimulation", "on_policy"],
+    gpu_method: Literal["bisimulation", "on_policy", "lax"],
 ) -> DeterministicSolver:
     """Return the solver for the device: `cpu_solver`, or the method of `exact.gpu`."""
     if device != "gpu":
         return cpu_solver
-    if not dynamics.is_deterministic:
-        raise InputError(
-            f"exact.{request.kind}: states of this MDP have several successors, and device='gpu' "
-            "is for deterministic MDPs; leave device out."
-        )
-    if dynamics.choice_labels is not None:
-        raise InputError(
-            f"exact.{request.kind}: device='gpu' does not compare actions of equal choice labels "
-            "as sets; leave device out."
-        )
-    from bisimetric.exact.gpu import bisimulation, cuda, on_policy
+    from bisimetric.exact.gpu import bisimulation, cuda, lax, on_policy
 
     cuda.find_device()
-    solve = {"bisimulation": bisimulation.solve, "on_policy": on_policy.solve}[gpu_method]
+    methods = {"bisimulation": bisimulation, "on_policy": on_policy, "lax": lax}
+    solve = methods[gpu_method].solve
     # The solver allocates on the GPU; on the host there is only the resulting matrix.
     return DeterministicSolver(solve, 1, 0.0, needs_warm_up=False, on_gpu=True)

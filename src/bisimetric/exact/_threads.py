@@ -16,9 +16,15 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
 
+MAX_CHUNKS = 32
+"""Chunks per range: several per thread, so that none waits long for the slowest. Starting one takes
+some microseconds in which no other starts, so that many threads have only two each."""
 MAX_CHUNKS_PER_THREAD = 8
-"""Chunks per thread, so that none waits long for the slowest."""
 FULL_GAIN_THREADS = 8
 """Threads with which a range of `min_parallel_size` is worth running in parallel."""
 MAX_CHUNK_SIZE = 1024
@@ -44,7 +50,8 @@ def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int)
         threads = 1
     num_chunks = 1
     if threads > 1:
-        num_chunks = min(threads * MAX_CHUNKS_PER_THREAD, 2 * size // min_parallel_size)
+        most = min(threads * MAX_CHUNKS_PER_THREAD, max(MAX_CHUNKS, 2 * threads))
+        num_chunks = min(most, 2 * size // min_parallel_size)
     num_chunks = max(1, min(size, max(num_chunks, size // MAX_CHUNK_SIZE)))
     threads = min(threads, num_chunks)
     boundaries = [size * chunk // num_chunks for chunk in range(num_chunks + 1)]
@@ -55,6 +62,58 @@ def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int)
     for _ in range(threads - 1):
         loops.put(loop)
     return loop.run()
+
+
+def share_parts(work: Callable[[NDArray[np.int64]], T], num_parts: int, min_parts: int) -> list[T]:
+    """Call `work(counter)` on several threads until all parts are claimed; return its results.
+
+    Compiled code claims the next part with `claim_part(counter)`, so that a thread starts one call
+    and not one per part: of many short parts, most of the time would pass between the calls, in
+    which no other thread starts. A call should return after some tens of milliseconds, also where
+    parts are left, so that an interrupt does not wait for long. Each thread has at least
+    `min_parts` on average.
+
+    >>> def work(counter):
+    ...     counter[0] += 2
+    ...     return 2
+    >>> share_parts(work, 4, min_parts=4)
+    [2, 2]
+    """
+    counter = np.zeros(1, np.int64)
+
+    def run(*_: int) -> list[T]:
+        results = []
+        try:
+            while counter[0] < num_parts:
+                results.append(work(counter))
+        except BaseException:
+            counter[0] = num_parts  # for the other threads
+            raise
+        return results
+
+    threads = min(numba.get_num_threads(), num_parts // min_parts)
+    if threads <= 1:
+        return run()
+    loop = _ParallelLoop(run, list(range(threads + 1)))
+    loops = _start_workers(numba.get_num_threads() - 1)
+    for _ in range(threads - 1):
+        loops.put(loop)
+    return [result for results in loop.run() for result in results]
+
+
+def _type_claim(typing_context: Any, counter: Any) -> Any:
+    """Return the signature and the code of `claim_part`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        one = context.get_constant(types.int64, 1)
+        return builder.atomic_rmw("add", array.data, one, "monotonic")
+
+    return types.int64(counter), generate
+
+
+claim_part: Any = intrinsic(_type_claim)
+"""In a kernel: return the first entry of an int64 array, and increase it by 1, atomically."""
 
 
 class _ParallelLoop(Generic[T]):

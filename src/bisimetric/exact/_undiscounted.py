@@ -52,7 +52,7 @@ def undiscounted(mdp: MDP, *, tol: float | None = None, dtype: DTypeLike = "floa
     forever, it increases from 0 to 1. So probabilities of classes that differ by less than 1e-13
     count as equal, as in `relation.bisimulation`, and the error refers to the quotient.
     `merged_within` in the metadata is the largest total variation distance of a state from the
-    representative of its class; at 0 the quotient is exact. With several actions the error refers
+    representative of its class, up to rounding. With several actions the error refers
     to probabilities in fixed point, see docs/concepts/undiscounted.md; `rounded_within` is the
     total variation of that rounding.
 

@@ -36,24 +36,11 @@ class Slack(NamedTuple):
 def _bound_w1(model, workspace, costs, p, q):
     """Return W1 of two rows of P, and a bound on its error besides the rounding of sums."""
     starts = model.row_starts
-    n, m = _transport.cancel_common_mass(
+    _, _, cost, error = _transport.solve_w1(
         workspace, model.successors, model.probabilities, starts[p], starts[p + 1], starts[q],
-        starts[q + 1],
+        starts[q + 1], costs, model.max_support,
     )  # fmt: skip
-    if n == 0 or m == 0:
-        return 0.0, 0.0
-    _transport.build_northwest_tree(workspace, n, m)
-    _transport.compute_flows(workspace, n, m)
-    error = 0.0
-    if n > 1 and m > 1:
-        largest = _transport.gather_costs(workspace, costs, n, m)
-        least, max_potential = _transport.optimise_tree(workspace, n, m, largest)
-        # Weak duality, as in the coupling kernels.
-        error = (_transport.REDUCED_COST_TOLERANCE + (4 * model.max_support + 16) * UNIT) * (
-            largest + 2 * max_potential
-        )
-        error = max(error, error - least)
-    return _transport.compute_cost(workspace, costs, n, m), error
+    return cost, error
 
 
 @njit(cache=True)

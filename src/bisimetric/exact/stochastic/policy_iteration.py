@@ -14,31 +14,42 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import linalg
 
 from bisimetric import planning
-from bisimetric._progress import ProgressBar, convergence_fraction, show_progress
+from bisimetric._progress import ProgressBar, show_progress
 from bisimetric._rounding import TINY, UNIT
 from bisimetric._transport import Costs
-from bisimetric.exact._request import SolverResult, SweepLimit
-from bisimetric.exact._threads import map_chunks
-from bisimetric.exact.stochastic import coupling_kernels
-from bisimetric.exact.stochastic.coupling_kernels import CouplingCache, KernelMDP
+from bisimetric.exact._request import SolverResult
+from bisimetric.exact._threads import map_chunks, share_parts
+from bisimetric.exact.stochastic import coupling_kernels, distance_kernels
+from bisimetric.exact.stochastic.coupling_kernels import KernelMDP
+from bisimetric.exact.stochastic.game_iteration import iterate_pairs
+from bisimetric.exact.stochastic.move_cache import (
+    MAX_PACKED_SUPPORT,
+    UNBOUNDED,
+    CouplingCache,
+    PairLayout,
+    shift_bounds,
+)
+from bisimetric.exact.stochastic.policy_evaluation import (
+    PolicyEvaluation,
+    choose_vector_dtype,
+    compute_bytes,
+)
 from bisimetric.exact.stochastic.topological_order import PairLevel, order_pairs
 from bisimetric.mdp import MDP, compute_comparison_classes
 
-PATIENCE = 8
-"""Rounds that may pass without a smaller residual."""
-MAX_RESPONSES = 50
-"""Rounds in which only couplings (and responses) change, before actions do again."""
-MIN_FALLBACK_SWEEPS = 16
-"""Sweeps of value iteration when policy iteration diverges for the first time."""
-EVALUATION_TOLERANCE = 1e-3
-"""The relative residual of a policy evaluation."""
-MAX_LINEAR_STEPS = 200
-"""Iterations of the linear solver in one evaluation."""
-MIN_PARALLEL_PAIRS, MIN_PARALLEL_ROWS = 256, 128
-"""Pairs, and rows of a matrix, that are worth several threads."""
+MAX_DRIFT = 1.0
+"""The drift, in units of the diameter bound, at which it becomes part of the cached bounds, so that
+these are not rounded to a fraction of a large drift."""
+MIN_PARALLEL_BOUNDS = 2**18
+"""Cached bounds that are worth several threads."""
+MAX_PART, PART_WORK = 1024, 102_400
+"""Pairs that are swept together: at most so many, and so many costs of moves."""
+MIN_PARTS = 2
+"""Parts of a sweep that are worth a thread."""
+MIN_PARALLEL_ROWS = 64
+"""Rows of a matrix that are worth several threads."""
 
 
 def solve(
@@ -57,7 +68,7 @@ def solve(
     comparable; default `mdp.diameter_bound`.
     """
     diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
-    scale = _choose_scale(diameter)
+    scale = choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
     if cost is None:
         V = planning.optimal_values(mdp, tol=math.inf).values
@@ -67,11 +78,24 @@ def solve(
     model = build_kernel_mdp(mdp, order, lax, diameter / scale)
     if cost is not None:
         model = model._replace(cost=np.ascontiguousarray(cost / scale))
-    costs = Costs(np.abs(V[order, None] - V[None, order]), np.empty(0, np.int64), len(V))
-    iteration = _CouplingIteration(model, costs, _lay_out_all_pairs(model))
-    residual, largest, details = _iterate_levels(iteration, residual_tolerance / scale)
-    back = np.argsort(order)
-    values = costs.values[np.ix_(back, back)] * scale
+    states = len(V)
+    costs = Costs(np.zeros(1 + states * (states - 1) // 2), np.empty(0, np.int64), states)
+    initial = V[order]
+    map_chunks(
+        lambda *rows: distance_kernels.fill_differences(initial, costs.values, *rows),
+        states,
+        MIN_PARALLEL_ROWS,
+    )
+    tolerance = residual_tolerance / scale
+    residual, largest, details = _iterate_levels(
+        _CouplingIteration(model, costs, tolerance), tolerance
+    )
+    position, values = np.argsort(order), np.empty((states, states))
+    map_chunks(
+        lambda *rows: distance_kernels.expand_matrix(costs.values, position, scale, values, *rows),
+        states,
+        MIN_PARALLEL_ROWS,
+    )
     return SolverResult(values, residual * scale, largest * scale, details)
 
 
@@ -92,18 +116,35 @@ def solve_pairs(
     `diameter_bound` bounds the distances.
     """
     diameter = max(mdp.diameter_bound, diameter_bound, frontier_value)
-    scale = _choose_scale(diameter)
+    scale = choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
     model = build_kernel_mdp(mdp, np.arange(mdp.num_states), lax, diameter / scale)
     if cost is not None:
         model = model._replace(cost=np.ascontiguousarray(cost / scale))
-    values = np.zeros((1, 1 + len(pair_codes)))
-    values[0, 0] = frontier_value / scale
-    iteration = _CouplingIteration(
-        model, Costs(values, pair_codes, mdp.num_states), _lay_out_pairs(model, pair_codes)
+    values = np.zeros(1 + len(pair_codes))
+    values[0] = frontier_value / scale
+    costs, tolerance = Costs(values, pair_codes, mdp.num_states), residual_tolerance / scale
+    residual, largest, details = _iterate_levels(
+        _CouplingIteration(model, costs, tolerance), tolerance
     )
-    residual, largest, details = _iterate_levels(iteration, residual_tolerance / scale)
-    return iteration.costs.values[0, 1:] * scale, residual * scale, largest * scale, details
+    return values[1:] * scale, residual * scale, largest * scale, details
+
+
+def round_matrix(
+    values: NDArray[np.floating], dtype: np.dtype[Any], *, raise_zeros: bool = False
+) -> tuple[NDArray[np.floating], float]:
+    """Round a distance matrix to a dtype, in place if it has it; return its largest change too.
+
+    With `raise_zeros`, entries off the diagonal become at least the least normal number.
+    """
+    rounded = values if values.dtype == dtype else np.empty(values.shape, dtype)
+    floor = float(np.finfo(dtype).tiny) if raise_zeros else 0.0
+    changes = map_chunks(
+        lambda *rows: distance_kernels.round_matrix(values, floor, rounded, *rows),
+        len(values),
+        MIN_PARALLEL_ROWS,
+    )
+    return rounded, float(max(changes, default=0.0))
 
 
 def apply_operator(
@@ -125,10 +166,9 @@ def _iterate_levels(
         rounds, is_hopeless = _solve_levels(iteration, residual_tolerance)
     with show_progress(1.0, "couplings: digits of the error") as progress:
         # After the levels, one sweep proves the error.
-        solved = _iterate_pairs(
-            iteration, residual_tolerance, progress.set_position, prove=True,
-            is_solved=num_levels > 0, is_hopeless=is_hopeless,
-        )  # fmt: skip
+        solved = iterate_pairs(
+            iteration, residual_tolerance, progress.set_position, is_hopeless=is_hopeless
+        )
     # Sums over a row, and dividing it by its sum, take one rounding per term. Below the normal
     # numbers, where small rewards may be in this unit, a rounding is TINY / 2: of each term, of
     # both rewards, and of a cost.
@@ -153,12 +193,11 @@ def _solve_levels(iteration: _CouplingIteration, residual_tolerance: float) -> t
             report(0.0, "first sweep")
             iteration.start_level(level.pairs)
             if level.is_cyclic:
-                solved = _iterate_pairs(iteration, residual_tolerance, report)
+                solved = iterate_pairs(iteration, residual_tolerance, report)
                 rounds, largest = max(rounds, solved.rounds), solved.largest
                 is_hopeless = is_hopeless or solved.is_hopeless
             else:
-                _, largest = iteration.sweep()
-                iteration.set_values(iteration.backup)
+                _, largest = iteration.sweep(in_place=True)
             iteration.finish_level(largest)
             num_solved += len(level.pairs)
     iteration.finish_levels()
@@ -174,138 +213,74 @@ def _report_level(
     )
 
 
-class _IterationResult(NamedTuple):
-    """The largest |F(d) - d| and F(d), the rounds, and whether the tolerance is out of reach."""
-
-    residual: float
-    largest: float
-    rounds: int
-    is_hopeless: bool
-
-
-def _iterate_pairs(
-    iteration: _CouplingIteration,
-    residual_tolerance: float,
-    report: Callable[[float, str], None],
-    *,
-    prove: bool = False,
-    is_solved: bool = False,
-    is_hopeless: bool = False,
-) -> _IterationResult:
-    """Iterate on the current pairs to the residual tolerance.
-
-    In each round a sweep finds the best actions and couplings of every pair; their infinite-horizon
-    value solves a sparse linear system. For chains this is Howard's policy iteration. With actions
-    it is Newton's method for a game (Pollatschek & Avi-Itzhak), fast but able to diverge: after
-    `PATIENCE` rounds without gain, actions are held until the couplings have converged (Hoffman &
-    Karp); if rounding spoils even that, sweeps of value iteration follow, twice as many each time,
-    so that it terminates; at a discount next to 1, `SweepLimit` stops it.
-
-    With `prove` the result is that of a sweep that checks every coupling; with `is_solved` that
-    sweep is the first, and with `is_hopeless` also the last. `report` receives the progress.
-    """
-    best, without_gain, rounds = math.inf, 0, 0
-    hold_actions, fallback_sweeps, remaining_sweeps = False, MIN_FALLBACK_SWEEPS, 0
-    limit = SweepLimit(math.isqrt(2 * iteration.backup.size))
-    residual, largest = iteration.sweep(recheck_all=is_solved)
-    is_checked = is_solved
-    while True:
-        # The precision floor of F, whose sums have one rounding per term.
-        tolerance = max(
-            residual_tolerance,
-            (8 * iteration.model.max_support + 128) * UNIT * max(largest, iteration.solved_largest),
-        )
-        is_hopeless = is_hopeless or limit.is_exceeded(rounds, residual, tolerance)
-        if residual <= tolerance or is_hopeless:
-            # In exact arithmetic a sweep that skips trees with drift below `optimal_until` is
-            # as good: reduced costs, sums of at most n + m costs, moved by less than their
-            # least one. The float32 rounding of `optimal_until` is far below FLOAT32_MARGIN,
-            # and that of the reduced costs is in the transport error of the sweep that computed
-            # them. So this sweep is slack.
-            if prove and not is_checked:
-                residual, largest = iteration.sweep(recheck_all=True)
-            if residual <= tolerance or is_hopeless:
-                return _IterationResult(residual, largest, rounds, is_hopeless)
-        rounds += 1
-        without_gain = 0 if residual < best else without_gain + 1
-        best = min(best, residual)
-        if without_gain > PATIENCE:
-            if hold_actions:
-                remaining_sweeps, fallback_sweeps = fallback_sweeps, 2 * fallback_sweeps
-            hold_actions, without_gain = True, 0
-        if remaining_sweeps > 0:
-            remaining_sweeps -= 1
-            iteration.set_values(iteration.backup)
-        else:
-            iteration.evaluate(tolerance)
-            for _ in range(MAX_RESPONSES if hold_actions else 0):
-                if iteration.sweep(hold_actions=True)[0] <= max(
-                    tolerance, EVALUATION_TOLERANCE * residual
-                ):
-                    break
-                iteration.evaluate(tolerance)
-        residual, largest = iteration.sweep()
-        is_checked = False
-        report(convergence_fraction(residual, tolerance, largest), f"round {rounds}")
-
-
-def estimate_memory(mdp: MDP, *, lax: bool = False) -> float:
+def estimate_memory(mdp: MDP, *, lax: bool = False, residual_tolerance: float = 1.0) -> float:
     """Return the bytes that `solve` takes, the returned matrix included."""
     states, actions = mdp.R.shape
     support = np.diff(mdp.P.indptr).reshape(states, actions)
     pairs = states * (states - 1) / 2
-    moves = actions**2 if lax or mdp.choice_labels is not None else actions
-    nodes = 2 * float(support.mean())
-    max_support = int(support.max())
-    tree_bytes = moves * nodes * np.dtype(_choose_node_dtype(max_support)).itemsize
-    chosen_bytes = nodes * (8 + 4)
-    krylov_bytes = 8 * 8
-    order_bytes = 2 * 8
-    return float(
-        pairs * (tree_bytes + 12 * moves + chosen_bytes + krylov_bytes + order_bytes)
-        + 24 * states**2
-        + 8 * max_support**2
-    )
+    types = choose_types(mdp, lax=lax, residual_tolerance=residual_tolerance)
+    matches = lax or mdp.choice_labels is not None
+    moves = actions**2 if matches else actions
+    nodes = 2 * float(support.sum(axis=1).mean()) * (actions if matches else 1)
+    node_bytes = np.dtype(types.node).itemsize / (2 if types.is_packed else 1)
+    vector_bytes, mass_bytes = compute_bytes(types.vector)
+    entries = 2 * float(support.max(axis=1).mean()) - 1
+    # The distance, the trees, bounds and choice, and the topological order with its keys.
+    work = 8 + nodes * node_bytes + 2 * moves + np.dtype(types.choice).itemsize + 2 * 4
+    work += vector_bytes + entries * (mass_bytes + np.dtype(types.position).itemsize)
+    # At the end there are the distances, once per pair, and the matrix.
+    return float(max(pairs * work, pairs * 8 + 8 * states**2) + 8 * int(support.max()) ** 2)
 
 
 class _CouplingIteration:
-    """The distances d, F(d), and the cached coupling of every move.
+    """The distances d, F(d) - d, and the cached coupling of every move.
 
     Sweeps and evaluations are of the current pairs: all of them, or those of one level.
     """
 
-    def __init__(self, model: KernelMDP, costs: Costs, layout: _TreeLayout) -> None:
-        actions, pairs = model.reward.shape[1], layout.num_pairs
+    def __init__(self, model: KernelMDP, costs: Costs, residual_tolerance: float) -> None:
+        states, actions = model.reward.shape
+        self.model, self.costs, self.num_pairs = model, costs, len(costs.values) - 1
         moves = actions**2 if model.match_freely else actions
-        self.model, self.costs = model, costs
+        types = _choose_types(
+            model.max_support, actions, model.match_freely, costs.pair_codes.size, model.discount,
+            residual_tolerance,
+        )  # fmt: skip
+        support = np.diff(model.row_starts).reshape(states, actions)
+        nodes = support.sum(axis=1) * (actions if model.match_freely else 1)
+        # Pairs of different threads share no byte.
+        nodes += nodes % 2 if types.is_packed else 0
+        layout, num_nodes = _lay_out_pairs(nodes, nodes, costs)
         self.cache = CouplingCache(
-            # Bounds on the value of a move: from above for d~, from below for d_lax.
-            value=np.full(pairs * moves, 0.0 if model.match_freely else np.inf, np.float32),
-            value_drift=np.full(pairs * moves, -1e30 if model.match_freely else 0.0, np.float32),
-            optimal_until=np.full(pairs * moves, -1, np.float32),
-            choice=np.zeros(pairs, np.uint32),
-            trees=np.zeros(layout.size, _choose_node_dtype(model.max_support)),
-            tree_starts=layout.starts,
-            preceding_support=layout.preceding_support,
+            bound=np.full(self.num_pairs * moves, UNBOUNDED, np.uint16),
+            choice=np.zeros(self.num_pairs, types.choice),
+            trees=np.zeros(num_nodes // 2 if types.is_packed else num_nodes, types.node),
+            layout=layout,
+            is_packed=types.is_packed,
         )
-        self.levels = order_pairs(model, costs, pairs)
-        self.num_pairs = pairs
-        self.pairs = self.position = np.empty(0, np.int64)  # empty: all pairs are current
-        self.backup = np.empty(pairs)
+        largest = support.max(axis=1)
+        self.evaluation = PolicyEvaluation(
+            model, costs, *_lay_out_pairs(largest - 1, largest, costs), types.position, types.vector
+        )
+        self.levels = order_pairs(model, costs, self.num_pairs)
+        self.pairs = np.empty(0, np.uint32)  # empty: all pairs are current
         self.drift = self.max_drift = 0.0
         self.solved_largest = 0.0
         self.transport_error = 0.0
+        self._part = max(1, min(MAX_PART, PART_WORK // (moves * model.max_support**2)))
 
-    def start_level(self, pairs: NDArray[np.int64]) -> None:
+    @property
+    def count(self) -> int:
+        """The number of current pairs."""
+        return self.pairs.size if self.pairs.size > 0 else self.num_pairs
+
+    def start_level(self, pairs: NDArray[np.uint32]) -> None:
         """Make some pairs current that no solved pair depends on.
 
         None of their moves is cached, so that the drift starts at 0.
         """
-        if self.position.size == 0:
-            self.position = np.full(self.num_pairs, -1, np.int64)
-        self.position[self.pairs] = -1
-        self.position[pairs] = np.arange(len(pairs))
-        self.pairs, self.backup, self.drift = pairs, np.empty(len(pairs)), 0.0
+        self.evaluation.clear(self.pairs)
+        self.pairs, self.drift = pairs, 0.0
 
     def finish_level(self, largest: float) -> None:
         """Record the largest F(d) of a level, and its drift."""
@@ -314,106 +289,55 @@ class _CouplingIteration:
 
     def finish_levels(self) -> None:
         """Make all pairs current; the largest drift of a level bounds that of every pair."""
-        self.pairs = self.position = np.empty(0, np.int64)
-        self.backup, self.drift = np.empty(self.num_pairs), self.max_drift
+        self.pairs, self.drift = np.empty(0, np.uint32), self.max_drift
 
-    def _map_pairs(self, kernel: Callable[..., Any], *inputs: Any) -> list[Any]:
-        """Call kernel(model, cache, costs, *inputs, low, high) for chunks of the current pairs."""
-        first = (self.model, self.cache, self.costs, *inputs)
-        return map_chunks(
-            lambda *chunk: kernel(*first, *chunk), self.backup.size, MIN_PARALLEL_PAIRS
+    def sweep(self, *, hold_actions: bool = False, in_place: bool = False) -> tuple[float, float]:
+        """Compute F(d) - d; return its largest magnitude, and the largest F(d)."""
+        maxima = share_parts(
+            lambda counter: coupling_kernels.sweep(
+                self.model, self.cache, self.costs, self.evaluation.couplings,
+                self.evaluation.residual, self.drift, hold_actions, in_place, self.pairs,
+                self._part, counter,
+            ),
+            -(-self.count // self._part),
+            MIN_PARTS,
+        )  # fmt: skip
+        residual, largest, transport_error = map(
+            float, np.array(maxima or [(0.0, 0.0, 0.0)]).max(axis=0)
         )
-
-    def sweep(
-        self, *, hold_actions: bool = False, recheck_all: bool = False
-    ) -> tuple[float, float]:
-        """Set `backup` to F(d); return its largest difference from d, and its largest entry."""
-        maxima = self._map_pairs(
-            coupling_kernels.sweep, self.backup, self.drift, hold_actions, recheck_all, self.pairs
-        )
-        residual, largest, transport_error = map(float, np.array(maxima).max(axis=0))
-        # Couplings that a sweep skips were computed in an earlier one.
+        # The bounds on moves that a sweep rules out may come from an earlier one.
         self.transport_error = max(self.transport_error, transport_error)
         return residual, largest
 
-    def evaluate(self, tolerance: float) -> None:
-        """Set d to the infinite-horizon value of the chosen actions and couplings."""
-        num_rows = self.backup.size
-        starts = np.zeros(num_rows + 1, np.int64)
-        self._map_pairs(coupling_kernels.count_successors, starts, self.pairs)
-        np.cumsum(starts, out=starts)
-        index = np.int32 if max(num_rows, starts[-1]) < 2**31 else np.int64
-        successors, mass, gap = (
-            np.empty(starts[-1], index),
-            np.empty(starts[-1]),
-            np.empty(num_rows),
-        )
-        self._map_pairs(
-            coupling_kernels.write_policy_matrix, starts, successors, mass, gap, self.pairs,
-            self.position,
-        )  # fmt: skip
-        shape = (num_rows, num_rows)
-        transition = sparse.csr_array((mass, successors, starts.astype(index)), shape)
-        self.set_values(
-            _evaluate_policy(gap, transition, self.model.discount, self.backup, tolerance)
-        )
+    def evaluate(self, residual: float, tolerance: float) -> None:
+        """Set d to the infinite-horizon value of the actions and couplings of the last sweep."""
+        evaluation = self.evaluation
+        if not evaluation.solve(self.cache.choice, self.pairs, residual, tolerance):
+            self.sweep(hold_actions=True)
+            evaluation.iterate_values(self.cache.choice, self.pairs)
+        self._add(evaluation.correction)
 
-    def set_values(self, values: NDArray[np.float64]) -> None:
-        """Set d to the values of the current pairs, clipped at 0."""
-        d = self.costs.values
-        np.maximum(values, 0.0, out=values)
-        if self.pairs.size > 0:
-            changes = map_chunks(
-                lambda *chunk: coupling_kernels.write_values(
-                    values, self.pairs, self.costs, *chunk
+    def apply_backup(self) -> None:
+        """Set d to F(d): a sweep of value iteration."""
+        self._add(self.evaluation.residual)
+
+    def _add(self, step: NDArray[np.floating]) -> None:
+        increase, decrease = self.evaluation.apply(step, self.pairs)
+        self.drift += decrease if self.model.match_freely else increase
+        if self.drift > MAX_DRIFT:
+            bounds, change = self.cache.bound, self.model.discount * self.drift
+            part = MIN_PARALLEL_BOUNDS
+            map_chunks(
+                lambda low, high: shift_bounds(
+                    bounds, change, low * part, min(high * part, bounds.size)
                 ),
-                len(values),
-                MIN_PARALLEL_PAIRS,
+                -(-bounds.size // part),
+                1,
             )
-            change = float(max(changes))
-        elif self.costs.pair_codes.size == 0:
-            changes = map_chunks(
-                lambda *chunk: coupling_kernels.fill_symmetric(values, d, *chunk),
-                len(d),
-                MIN_PARALLEL_ROWS,
-            )
-            change = float(max(changes))
-        else:
-            change = float(np.abs(values - d[0, 1:]).max())
-            d[0, 1:] = values
-        self.drift += change
+            self.drift = 0.0
 
 
-def _evaluate_policy(
-    reward_gap: NDArray[np.float64],
-    transition: sparse.csr_array,
-    discount: float,
-    initial: NDArray[np.float64],
-    tolerance: float,
-) -> NDArray[np.float64]:
-    """Solve x = reward_gap + discount * transition @ x to a fraction of the initial residual."""
-    pairs = len(reward_gap)
-
-    def system(x: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(x - discount * (transition @ x))
-
-    operator: Any = linalg.LinearOperator((pairs, pairs), matvec=system, dtype=np.float64)
-    initial_residual = reward_gap - system(initial)
-    solution = initial + planning.solve_bicgstab(
-        operator,
-        initial_residual,
-        rtol=EVALUATION_TOLERANCE,
-        max_iterations=MAX_LINEAR_STEPS,
-        atol=tolerance / 8,
-    )
-    if np.abs(reward_gap - system(solution)).max() < np.abs(initial_residual).max():
-        return solution
-    for _ in range(MAX_LINEAR_STEPS):
-        initial = reward_gap + discount * (transition @ initial)
-    return initial
-
-
-def _choose_scale(diameter_bound: float) -> float:
+def choose_scale(diameter_bound: float) -> float:
     """Return a power of two near the diameter bound.
 
     Cached numbers are float32, whose range is narrow; dividing by a power of two rounds only what
@@ -442,39 +366,51 @@ def build_kernel_mdp(
     )  # fmt: skip
 
 
-class _TreeLayout(NamedTuple):
-    """Where the trees of all moves are stored; see `CouplingCache`."""
-
-    num_pairs: int
-    starts: NDArray[np.int64]
-    preceding_support: NDArray[np.int64]
-    size: int
-
-
-def _lay_out_all_pairs(model: KernelMDP) -> _TreeLayout:
-    """Lay out all pairs: the tree of (s, t) comes after those of s with every smaller t."""
-    states, actions = model.reward.shape
-    support = np.diff(model.row_starts).reshape(states, actions)
-    preceding = np.zeros((actions, states), np.int64)
-    preceding[:, 1:] = np.cumsum(support[:-1].T, axis=1)
-    own = np.arange(states)[:, None] * support
-    sizes = own[:, :, None] + preceding.T[:, None, :] if model.match_freely else own + preceding.T
+def _lay_out_pairs(
+    first: NDArray[np.int64], second: NDArray[np.int64], costs: Costs
+) -> tuple[PairLayout, int]:
+    """Lay out first[s] + second[t] entries of each pair (s, t), t < s; return their number too."""
+    states, codes = costs.num_states, costs.pair_codes
+    if codes.size > 0:
+        preceding, sizes = np.empty(0, np.int64), first[codes // states] + second[codes % states]
+    else:
+        preceding = np.cumsum(second) - second
+        sizes = np.arange(states) * first + preceding
     ends = np.cumsum(sizes)
-    starts = np.concatenate([[0], ends[:-1]]).reshape(states, -1)
-    return _TreeLayout(states * (states - 1) // 2, starts, preceding, int(ends[-1]) + 1)
+    return PairLayout(ends - sizes, first, preceding), int(ends[-1])
 
 
-def _lay_out_pairs(model: KernelMDP, pair_codes: NDArray[np.int64]) -> _TreeLayout:
-    """Lay out some pairs, one after the other."""
-    states, actions = model.reward.shape
-    support = np.diff(model.row_starts).reshape(states, actions)
-    first, second = support[pair_codes // states], support[pair_codes % states]
-    sizes = first[:, :, None] + second[:, None, :] if model.match_freely else first + second
-    ends = np.cumsum(sizes)
-    starts = np.concatenate([[0], ends[:-1]]).reshape(len(pair_codes), -1)
-    return _TreeLayout(len(pair_codes), starts, np.empty((0, 0), np.int64), int(ends[-1]) + 1)
+class KernelTypes(NamedTuple):
+    """Types of cached numbers: few combinations, since the kernels are compiled for each."""
+
+    node: type[np.unsignedinteger[Any]]  # of a tree
+    choice: type[np.unsignedinteger[Any]]
+    position: type[np.unsignedinteger[Any]]  # two positions in rows of P, or the index of a pair
+    is_packed: bool  # whether two nodes share a byte
+    vector: type[np.floating[Any]]
 
 
-def _choose_node_dtype(support: int) -> type[np.unsignedinteger[Any]]:
-    """Return the narrowest integer type for the nodes of a tree."""
-    return np.uint8 if 2 * support < 2**8 else np.uint16 if 2 * support < 2**16 else np.uint32
+def choose_types(mdp: MDP, *, lax: bool, residual_tolerance: float) -> KernelTypes:
+    """Return the types with which `solve` computes."""
+    max_support = int(np.diff(mdp.P.indptr).max())
+    matches = lax or mdp.choice_labels is not None
+    tolerance = residual_tolerance / choose_scale(mdp.diameter_bound)
+    return _choose_types(max_support, mdp.num_actions, matches, 0, mdp.discount, tolerance)
+
+
+def _choose_types(
+    max_support: int,
+    num_actions: int,
+    match_freely: bool,
+    num_coded_pairs: int,
+    discount: float,
+    residual_tolerance: float,
+) -> KernelTypes:
+    """Return the types; where some pairs have codes, successors are stored as their indices."""
+    vector = choose_vector_dtype(discount, residual_tolerance)
+    choices = 2 * num_actions**2 if match_freely else num_actions
+    if max_support <= MAX_PACKED_SUPPORT and choices <= 2**8 and num_coded_pairs == 0:
+        return KernelTypes(np.uint8, np.uint8, np.uint8, True, vector)
+    if max_support <= 2**16 and num_coded_pairs <= 2**32:
+        return KernelTypes(np.uint16, np.uint32, np.uint32, False, vector)
+    return KernelTypes(np.uint32, np.uint32, np.uint64, False, vector)

@@ -19,13 +19,14 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from bisimetric._transport import Costs
-from bisimetric.exact.stochastic.coupling_kernels import KernelMDP, decode_pair
+from bisimetric.exact.stochastic.coupling_kernels import KernelMDP
+from bisimetric.exact.stochastic.distance_kernels import decode_pair
 
 
 class PairLevel(NamedTuple):
     """Pairs, in increasing order, that depend on earlier levels and, if cyclic, on each other."""
 
-    pairs: NDArray[np.int64]
+    pairs: NDArray[Any]
     is_cyclic: bool
 
 
@@ -46,7 +47,7 @@ def order_pairs(model: KernelMDP, costs: Costs, num_pairs: int) -> list[PairLeve
     if np.count_nonzero(counts) <= 1:
         return []
     ends = np.cumsum(counts)
-    order = np.empty(num_pairs, np.int64)
+    order = np.empty(num_pairs, np.uint32 if num_pairs <= 2**32 else np.int64)
     _sort_by_key(keys, ends - counts, order)
     return [
         PairLevel(order[ends[key] - counts[key] : ends[key]], key > 0 and key % 2 == 0)
@@ -124,9 +125,7 @@ def _compute_keys(
 
 
 @njit(cache=True)
-def _sort_by_key(
-    keys: NDArray[np.int32], starts: NDArray[np.int64], order: NDArray[np.int64]
-) -> None:
+def _sort_by_key(keys: NDArray[np.int32], starts: NDArray[np.int64], order: NDArray[Any]) -> None:
     """Write the pairs by increasing key, those of one key in increasing order (counting sort)."""
     for pair in range(len(keys)):
         order[starts[keys[pair]]] = pair

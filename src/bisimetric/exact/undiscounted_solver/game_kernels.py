@@ -61,7 +61,7 @@ def _is_forced(rows, workspace, pairs, moves, move, flags):
     _transport.compute_flows(workspace, n, m)
     least = 0.0
     if n > 1 and m > 1:
-        least, _ = _transport.optimise_tree(workspace, n, m, 1.0)
+        least, _, _ = _transport.optimise_tree(workspace, n, m, 1.0)
     mass = 0.0
     for v in range(1, n + m):
         u = ints[_transport.PARENT, v]

@@ -167,7 +167,7 @@ def optimise_coupling(rows, couplings, workspace, pairs, moves, move, values):
             cost = _read_value(values, pairs.number, x, y) - value
             workspace.cost[i * m + j] = cost
             largest = max(largest, abs(cost))
-    least, max_potential = _transport.optimise_tree(workspace, n, m, largest)
+    least, max_potential, _ = _transport.optimise_tree(workspace, n, m, largest)
     start = couplings.tree_starts[move]
     is_changed = couplings.trees[start] == 0
     couplings.trees[start] = 1

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bisimetric import _transport
-from bisimetric._rounding import UNIT
 
 
 class TransitionRows(NamedTuple):
@@ -63,26 +62,10 @@ def _solve_transport(workspace: Any, rows: TransitionRows, distances: Any, p: in
     """
     costs = _transport.Costs(distances, np.empty(0, np.int64), distances.shape[1])
     starts = rows.row_starts
-    n, m = _transport.cancel_common_mass(
-        workspace,
-        rows.states,
-        rows.probabilities,
-        starts[p],
-        starts[p + 1],
-        starts[q],
-        starts[q + 1],
-    )
-    _transport.build_northwest_tree(workspace, n, m)
-    _transport.compute_flows(workspace, n, m)
-    error = 0.0
-    if n > 1 and m > 1:
-        largest = _transport.gather_costs(workspace, costs, n, m)
-        min_reduced_cost, max_potential = _transport.optimise_tree(workspace, n, m, largest)
-        error = (_transport.REDUCED_COST_TOLERANCE + (4 * rows.max_support + 16) * UNIT) * (
-            largest + 2 * max_potential
-        )
-        error = max(error, error - min_reduced_cost)
-    return n, m, _transport.compute_cost(workspace, costs, n, m), error
+    return _transport.solve_w1(
+        workspace, rows.states, rows.probabilities, starts[p], starts[p + 1], starts[q],
+        starts[q + 1], costs, rows.max_support,
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
