@@ -17,7 +17,7 @@ from bisimetric.exact._threads import map_chunks
 MIN_PARALLEL_PREDECESSORS = 2**14
 """Predecessors that are worth several threads: most reads of their distances miss the cache."""
 BATCH_SIZE = 256
-NUM_PARTITIONS = 4
+NUM_PARTITIONS = 16
 NUM_CHUNKS = 32
 """Chunks of a work list that are searched in parallel; fixed, so that the order is too."""
 
@@ -179,20 +179,6 @@ def _count_predecessors(queue, states, predecessor_starts, low, high):
     return total
 
 
-@njit(cache=True)
-def filter_candidates(
-    flat, pair, value, num_pairs, tolerance, candidate_pairs, candidate_values, at, end
-):
-    """Keep the candidates that increase. A separate loop, so that many reads are in flight at once:
-    they are scattered over the matrix, and memory latency is most of the work."""
-    for k in range(num_pairs):
-        if value[k] > flat[pair[k]] + tolerance and at < end:
-            candidate_pairs[at] = pair[k]
-            candidate_values[at] = value[k]
-            at += 1
-    return at
-
-
 def propagate(
     d: NDArray[Any],
     queue: NDArray[Any],
@@ -214,7 +200,8 @@ def propagate(
     Pairs that increase are marked until they are propagated themselves; those of at least `floor`
     are written to `next_queue`. Returns how many.
     """
-    ends, counts = np.zeros(NUM_CHUNKS, np.int64), np.zeros(NUM_PARTITIONS, np.int64)
+    ends = np.zeros((NUM_CHUNKS, NUM_PARTITIONS), np.int64)
+    counts = np.zeros(NUM_PARTITIONS, np.int64)
 
     def search_chunk(low: int, high: int) -> None:
         _search_predecessors(
@@ -233,13 +220,10 @@ def propagate(
         NUM_CHUNKS,
         -(-NUM_CHUNKS * MIN_PARALLEL_PREDECESSORS // max(1, num_predecessors)),
     )
-    num_candidates = int(
-        (ends - np.arange(NUM_CHUNKS) * (len(candidate_pairs) // NUM_CHUNKS)).sum()
-    )
     map_chunks(
         apply_chunk,
         NUM_PARTITIONS,
-        -(-NUM_PARTITIONS * MIN_PARALLEL_PREDECESSORS // max(1, num_candidates)),
+        -(-NUM_PARTITIONS * MIN_PARALLEL_PREDECESSORS // max(1, int(ends.sum()))),
     )
     return int(_concatenate_partitions(next_queue, counts))
 
@@ -249,37 +233,63 @@ def _search_predecessors(
     d, queue, num_pairs, marked, candidate_pairs, candidate_values, predecessor_starts,
     predecessors, reward, discount, tolerance, ends, low, high,
 ):  # fmt: skip
-    """Find the predecessors of some chunks of a queue that increase: those of a chunk start at its
-    offset in `candidate_pairs`, and end at its `ends`."""
+    """Find the predecessors of some chunks of a queue that increase.
+
+    Each chunk has a part of `candidate_pairs` per partition of the rows, and counts them in `ends`.
+    """
     states = d.shape[0]
     flat = d.reshape(-1)
-    capacity = candidate_pairs.shape[0] // NUM_CHUNKS
+    capacity = candidate_pairs.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
     pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
+    partition = np.empty(BATCH_SIZE, np.int64)
     for chunk in range(low, high):
-        at, end = chunk * capacity, (chunk + 1) * capacity
         n = 0
-        for k in range(num_pairs * chunk // NUM_CHUNKS, num_pairs * (chunk + 1) // NUM_CHUNKS):
-            s, t = queue[k] // states, queue[k] % states
-            marked[s, t] = False
-            future = discount * d[s, t]
-            for a in range(predecessor_starts.shape[0]):
-                for i in range(predecessor_starts[a, s], predecessor_starts[a, s + 1]):
-                    x = np.int64(predecessors[a, i])
-                    own = reward[a, x]
-                    for j in range(predecessor_starts[a, t], predecessor_starts[a, t + 1]):
-                        y = np.int64(predecessors[a, j])
-                        pair[n] = max(x, y) * states + min(x, y)
-                        value[n] = abs(own - reward[a, y]) + future
-                        n += 1
-                        if n == BATCH_SIZE:
-                            at = filter_candidates(
-                                flat, pair, value, n, tolerance, candidate_pairs, candidate_values,
-                                at, end,
-                            )  # fmt: skip
-                            n = 0
-        ends[chunk] = filter_candidates(
-            flat, pair, value, n, tolerance, candidate_pairs, candidate_values, at, end
-        )
+        first = num_pairs * chunk // NUM_CHUNKS
+        last = num_pairs * (chunk + 1) // NUM_CHUNKS
+        for k in range(first, last + 1):
+            if k < last:
+                s, t = queue[k] // states, queue[k] % states
+                marked[s, t] = False
+                future = discount * d[s, t]
+                for a in range(predecessor_starts.shape[0]):
+                    for i in range(predecessor_starts[a, s], predecessor_starts[a, s + 1]):
+                        x = np.int64(predecessors[a, i])
+                        own = reward[a, x]
+                        for j in range(predecessor_starts[a, t], predecessor_starts[a, t + 1]):
+                            y = np.int64(predecessors[a, j])
+                            partition[n] = max(x, y) % NUM_PARTITIONS
+                            pair[n] = max(x, y) * states + min(x, y)
+                            value[n] = abs(own - reward[a, y]) + future
+                            n += 1
+                            if n == BATCH_SIZE:
+                                _filter_candidates(
+                                    flat, pair, value, partition, n, tolerance, candidate_pairs,
+                                    candidate_values, capacity, chunk, ends,
+                                )  # fmt: skip
+                                n = 0
+            else:
+                _filter_candidates(
+                    flat, pair, value, partition, n, tolerance, candidate_pairs, candidate_values,
+                    capacity, chunk, ends,
+                )  # fmt: skip
+
+
+@njit(inline="always")
+def _filter_candidates(
+    flat, pair, value, partition, num_pairs, tolerance, candidate_pairs, candidate_values, capacity,
+    chunk, ends,
+):  # fmt: skip
+    """Keep the candidates that increase. A separate loop, so that many reads are in flight at once:
+    they are scattered over the matrix, and memory latency is most of the work. Those that do not
+    fit are found by the next sweep."""
+    for k in range(num_pairs):
+        if value[k] > flat[pair[k]] + tolerance:
+            count = ends[chunk, partition[k]]
+            if count < capacity:
+                at = (partition[k] * NUM_CHUNKS + chunk) * capacity + count
+                candidate_pairs[at] = pair[k]
+                candidate_values[at] = value[k]
+                ends[chunk, partition[k]] = count + 1
 
 
 @njit(cache=True, nogil=True)
@@ -290,17 +300,16 @@ def _apply_candidates(
     """Apply the candidates. Each partition of the rows takes its candidates in the same order,
     whatever the number of threads."""
     states = d.shape[0]
-    chunk_size = candidate_pairs.shape[0] // NUM_CHUNKS
+    capacity = candidate_pairs.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
     queue_size = next_queue.shape[0] // NUM_PARTITIONS
     for partition in range(low, high):
         own = next_queue[partition * queue_size : (partition + 1) * queue_size]
         n = 0
         for chunk in range(NUM_CHUNKS):
-            for k in range(chunk * chunk_size, ends[chunk]):
-                s = candidate_pairs[k] // states
-                if s % NUM_PARTITIONS == partition:
-                    t = candidate_pairs[k] % states
-                    n = raise_value(d, s, t, candidate_values[k], tolerance, floor, own, marked, n)
+            first = (partition * NUM_CHUNKS + chunk) * capacity
+            for k in range(first, first + ends[chunk, partition]):
+                s, t = candidate_pairs[k] // states, candidate_pairs[k] % states
+                n = raise_value(d, s, t, candidate_values[k], tolerance, floor, own, marked, n)
         counts[partition] = n
 
 

@@ -7,7 +7,7 @@ Precup 2014). Three operations increase the bounds:
     cycle evaluation   from pairs that still increase, greedy actions are followed into a cycle,
                        which is set to its infinite-horizon value at once (policy iteration)
     propagation        increases propagate to predecessor pairs through a work list (prioritised
-                       sweeping); while most pairs still change, only those of the largest
+                       sweeping); while many pairs still change, only those of the largest
                        distances, where the cycles are
 
 The iteration has converged when a sweep increases nothing; its residual proves the error.
@@ -33,6 +33,13 @@ TOP_FRACTION = 0.02
 """While most pairs change, only this fraction, the largest distances, is propagated."""
 TOP_SETTLED_EFFORT = 0.05
 """The largest distances have converged when fewer predecessors than this fraction are visited."""
+MAX_TOP_EFFORT = 0.1
+"""Predecessors of the largest distances visited before the next sweep, per pair."""
+MAX_CHANGED = 0.05
+"""While a sweep increases more than this fraction of pairs, sweeps take less time than propagation:
+their reads are in order, and they run on all cores."""
+FALLING = 0.95
+"""Sweeps go on while each increases fewer pairs, by this factor."""
 LAYER_FRACTION = 0.02
 """The fraction of pairs that are propagated together."""
 MAX_EFFORT_PER_PAIR = 8
@@ -44,6 +51,8 @@ PRODUCTIVE_FRACTION = 0.3
 MAX_ROUNDS = 1000
 """Rounds of policy iteration, which needs a few; with more, rounding makes it cycle."""
 SWEEPS_PER_EVALUATION = 3
+NUM_BLOCKS = 8
+"""Blocks of rows of an in-place sweep."""
 PROPAGATIONS_PER_EVALUATION = 8
 MAX_CYCLE_STARTS = 2000
 
@@ -76,13 +85,13 @@ def _solve_small(problem: DeterministicProblem) -> SolverResult:
 def _solve_large(problem: DeterministicProblem) -> SolverResult:
     iteration = _PolicyIteration(problem)
     pairs = iteration.num_pairs
-    num_sweeps, since, few_changed = 0, 0, False
+    num_sweeps, since, few_changed, has_settled, previous = 0, 0, False, False, pairs
     limit = SweepLimit(16 * problem.num_states)
     with show_progress(pairs, "d~: pairs settled") as progress:
         while True:
             num_increased, residual, largest = iteration.sweep(
                 backward=num_sweeps % 2 == 1,
-                find_steepest=few_changed or since + 1 >= SWEEPS_PER_EVALUATION,
+                find_steepest=few_changed or has_settled or since + 1 >= SWEEPS_PER_EVALUATION,
             )
             num_sweeps, since = num_sweeps + 1, since + 1
             if num_increased == 0:
@@ -96,16 +105,22 @@ def _solve_large(problem: DeterministicProblem) -> SolverResult:
                 pairs - num_increased, f"sweep {num_sweeps}, error <= {bound:.1g}"
             )
             few_changed = num_increased < FEW_CHANGED * pairs
-            if few_changed or since >= SWEEPS_PER_EVALUATION:
+            has_settled = has_settled and largest <= iteration.max_value
+            is_falling = num_increased < FALLING * previous
+            previous = num_increased
+            if has_settled and is_falling and num_increased > MAX_CHANGED * pairs:
+                continue
+            if few_changed or has_settled or since >= SWEEPS_PER_EVALUATION:
                 iteration.max_value = largest
                 iteration.evaluate_steepest_cycles()
                 effort = iteration.propagate_layer(
-                    iteration.estimate_quantile(1 - TOP_FRACTION) + iteration.max_value - largest
+                    iteration.estimate_quantile(1 - TOP_FRACTION) + iteration.max_value - largest,
+                    MAX_TOP_EFFORT,
                 )
                 # Once the largest distances have converged, propagate all others in their order.
-                if few_changed or (
-                    iteration.max_value <= largest and effort < TOP_SETTLED_EFFORT * pairs
-                ):
+                has_settled = iteration.max_value <= largest and effort < TOP_SETTLED_EFFORT * pairs
+                is_sparse = num_increased <= MAX_CHANGED * pairs or not is_falling
+                if few_changed or (has_settled and is_sparse):
                     iteration.propagate_all_layers(progress)
                 iteration.finish_propagation()
                 since = 0
@@ -118,7 +133,7 @@ def _solve_large(problem: DeterministicProblem) -> SolverResult:
 
 
 class _PolicyIteration:
-    """The distance matrix, marks and work lists: about 1.5 matrices of memory in all."""
+    """The distance matrix, marks and work lists: about 1.6 matrices of memory in all."""
 
     def __init__(self, problem: DeterministicProblem) -> None:
         states = problem.num_states
@@ -130,11 +145,12 @@ class _PolicyIteration:
         self.stamp = -1
         self.is_productive = False
         self.path_steps = 0
-        self.block_rows = table_kernels.choose_block_size(states)
+        self.block_rows = table_kernels.choose_block_size(states, NUM_BLOCKS)
         self.backup = np.empty((self.block_rows, states))
         self.row_stats = np.zeros((states, 4))
         self.row_starts = np.zeros(states + 1, np.int64)
-        capacity = int(MAX_WORK_LIST * self.num_pairs) + pair_kernels.NUM_CHUNKS
+        parts = pair_kernels.NUM_CHUNKS * pair_kernels.NUM_PARTITIONS
+        capacity = int(MAX_WORK_LIST * self.num_pairs) + parts
         self.queue, self.next_queue = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         self.candidate_pairs, self.candidate_values = (
             np.empty(capacity, np.int64),
@@ -145,7 +161,7 @@ class _PolicyIteration:
         self.num_propagated = 0
         self.max_value = 0.0
         # A low-discrepancy sample of pairs t <= s.
-        k = np.arange(50_000)
+        k = np.arange(20_000)
         points = np.stack([k * 0.6180339887498949 % 1, k * 0.7548776662466927 % 1]) * states
         s, t = points.astype(np.int64)
         self.sample_pairs = (np.maximum(s, t), np.minimum(s, t))
@@ -166,9 +182,10 @@ class _PolicyIteration:
                 p.residual_tolerance, self.changed, self.row_stats, find_steepest,
             )  # fmt: skip
             fraction = self.row_stats[low:high, 0].sum() / max(1, (high - low) * (high + low) // 2)
-            if fraction > 0 and write:
-                many = fraction > SPARSE_WRITE_FRACTION
-                table_kernels.write_changes(self.d, self.backup, low, high, self.changed, many)
+            if write and fraction > SPARSE_WRITE_FRACTION:
+                table_kernels.write_block(self.d, self.backup, low, high)
+            elif write and fraction > 0:
+                table_kernels.write_changes(self.d, self.backup, low, high, self.changed)
         num_increased, residual, largest = (
             self.row_stats[:, 0].sum(),
             self.row_stats[:, 1],
@@ -193,7 +210,7 @@ class _PolicyIteration:
             )  # fmt: skip
             stride //= 4
 
-    def propagate_layer(self, floor: float) -> int:
+    def propagate_layer(self, floor: float, max_effort: float = 1.0) -> int:
         """Propagate the marked pairs of at least `floor` until none is left; return the number of
         predecessors visited."""
         p, states = self.problem, len(self.d)
@@ -201,7 +218,7 @@ class _PolicyIteration:
             self.d, self.changed, floor, self.row_starts, self.queue
         )
         effort, generation, last_evaluation = 0, 0, 0
-        while count > 0 and effort <= self.num_pairs:
+        while count > 0 and effort <= max_effort * self.num_pairs:
             num_predecessors = pair_kernels.count_predecessors(
                 self.queue, count, states, self.predecessor_starts
             )

@@ -96,7 +96,7 @@ def build_problem(
         mdp, lax=lax, diameter_bound=diameter_bound, has_cost=cost is not None
     )
     if cost is not None:
-        classes = compute_comparison_classes(mdp)
+        classes = compute_comparison_classes(mdp, lax=lax)
         if classes.any():
             cost = np.where(classes[:, None] == classes, cost, 0.0)
     return DeterministicProblem(

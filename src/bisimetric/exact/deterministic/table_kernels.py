@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 NO_NANS = {"nnan", "nsz"}
 """Allows vectorised maxima; changes no sum or product."""
+TRANSPOSED_ROWS = 32
+"""Rows of a block that are transposed together: they stay in the first cache."""
 MIN_BLOCK_ROWS = 64
 """The least number of rows that are computed together, from the same matrix."""
 
@@ -36,14 +38,23 @@ def balance_row(i, states):
     return i // 2 if i % 2 == 0 else states - 1 - i // 2
 
 
+@njit(inline="always")
+def read_in_order(row):
+    """Read a row, which brings it into the cache faster than gathers do; returns a sum."""
+    total = 0.0
+    for k in range(0, row.shape[0], 8):
+        total += row[k]
+    return total
+
+
 def map_rows(kernel: Callable[[int, int], T], rows: int, entries: int) -> list[T]:
     """Return `kernel(low, high)` for chunks of `range(rows)`, each row of so many entries."""
     return map_chunks(kernel, rows, -(-MIN_PARALLEL_ENTRIES // max(1, entries)))
 
 
-def choose_block_size(states: int) -> int:
-    """Return the rows per block: large ones keep threads busy, 16 spread changes in a sweep."""
-    return max(MIN_BLOCK_ROWS, -(-states // 16))
+def choose_block_size(states: int, num_blocks: int) -> int:
+    """Return the rows per block: large ones keep threads busy, several spread changes faster."""
+    return max(MIN_BLOCK_ROWS, -(-states // num_blocks))
 
 
 def sweep_bisimulation_block(
@@ -63,9 +74,9 @@ def sweep_bisimulation_block(
 
         F(d)(s, t) = max_a |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)).
 
-    Entries of `backup` that are higher by more than `tolerance`, or than 0, are marked in
-    `changed`. `row_stats[s]` receives: how many, the largest |F(d) - d|, the largest F(d) and, with
-    `find_steepest`, the t of the largest |F(d) - d|.
+    Entries that are higher by more than `tolerance`, or than 0, are marked in `changed`; the others
+    of `backup` are those of d. `row_stats[s]` receives: how many, the largest |F(d) - d|, the
+    largest F(d) and, with `find_steepest`, the t of the largest increase.
     """
 
     def rows(i: int, j: int) -> None:
@@ -87,6 +98,7 @@ def _sweep_bisimulation_rows(
         row = backup[s - start]
         for a in range(actions):
             successor_row = d[successor[a, s]]
+            row_stats[s, 3] = read_in_order(successor_row)
             own = reward[a, s]
             if a == 0:
                 for t in range(s):
@@ -96,7 +108,7 @@ def _sweep_bisimulation_rows(
                     value = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
                     row[t] = max(row[t], value)
         old, row_changed = d[s], changed[s]
-        num_increased, residual, largest = 0, 0.0, 0.0
+        num_increased, residual, largest, largest_increase = 0, 0.0, 0.0, 0.0
         for t in range(s):
             increase = row[t] - old[t]
             is_increase = (increase > tolerance) | ((old[t] == 0.0) & (increase > 0.0))
@@ -105,9 +117,11 @@ def _sweep_bisimulation_rows(
             num_increased += is_increase
             residual = max(residual, abs(increase))
             largest = max(largest, row[t])
+            row[t] = row[t] if is_increase else old[t]
+            largest_increase = max(largest_increase, row[t] - old[t])
         steepest = 0
         if num_increased > 0 and find_steepest:
-            while steepest < s - 1 and row[steepest] - old[steepest] != residual:
+            while steepest < s - 1 and row[steepest] - old[steepest] != largest_increase:
                 steepest += 1
         row_stats[s, 0], row_stats[s, 1], row_stats[s, 2], row_stats[s, 3] = (
             num_increased,
@@ -119,50 +133,48 @@ def _sweep_bisimulation_rows(
 
 def write_block(d: Array, backup: Array, low: int, high: int) -> None:
     """Write the rows low..high, t < s, into both halves of the matrix."""
-    map_rows(lambda i, j: _write_rows(d, backup, low, low + i, low + j), high - low, high)
-    map_rows(lambda i, j: _write_columns(d, backup, low, high, i, j), high, high - low)
+    map_columns(lambda i, j: _write_columns(d, backup, low, high, i, j), low, high)
 
 
-@njit(cache=True, nogil=True)
-def _write_rows(d, backup, start, low, high):
-    for s in range(low, high):
-        for t in range(s):
-            d[s, t] = backup[s - start, t]
+def map_columns(kernel: Callable[[int, int], T], low: int, high: int) -> list[T]:
+    """Return `kernel(i, j)` for ranges of tiles of the columns of the rows low..high."""
+    tiles = -(-high // MIN_BLOCK_ROWS)
+    return map_rows(kernel, tiles, MIN_BLOCK_ROWS * (high - low))
 
 
 @njit(cache=True, nogil=True)
 def _write_columns(d, backup, start, end, low, high):
-    for t in range(low, high):
-        for s in range(max(start, t + 1), end):
-            d[t, s] = backup[s - start, t]
-
-
-def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array, many: bool) -> None:
-    """Write the marked entries of a block; all of the other half if they are many."""
-
-    def rows(i: int, j: int) -> None:
-        _write_changed_rows(d, backup, low, changed, many, low + i, low + j)
-
-    map_rows(rows, high - low, high)
-    if many:
-        map_rows(lambda i, j: _write_mirror(d, low, high, i, j), high, high - low)
-
-
-@njit(cache=True, nogil=True)
-def _write_changed_rows(d, backup, start, changed, many, low, high):
-    for s in range(low, high):
-        for t in range(s):
-            if changed[s, t]:
-                d[s, t] = backup[s - start, t]
-                if not many:
+    for tile in range(low, high):
+        first, last = tile * MIN_BLOCK_ROWS, min(end, (tile + 1) * MIN_BLOCK_ROWS)
+        for row in range(start, end, TRANSPOSED_ROWS):
+            stop = min(end, row + TRANSPOSED_ROWS)
+            for s in range(max(row, first + 1), stop):
+                for t in range(first, min(s, last)):
+                    d[s, t] = backup[s - start, t]
+            for t in range(first, last):
+                for s in range(max(row, t + 1), stop):
                     d[t, s] = backup[s - start, t]
 
 
+def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array) -> None:
+    """Write the marked entries of a block, which are few, into both halves of the matrix."""
+
+    def rows(i: int, j: int) -> None:
+        _write_changed_rows(d, backup, low, changed, low + i, low + j)
+
+    map_rows(rows, high - low, high)
+
+
 @njit(cache=True, nogil=True)
-def _write_mirror(d, start, end, low, high):
-    for t in range(low, high):
-        for s in range(max(start, t + 1), end):
-            d[t, s] = d[s, t]
+def _write_changed_rows(d, backup, start, changed, low, high):
+    words = changed.view(np.uint64)
+    for s in range(low, high):
+        for k in range((s + 7) // 8):
+            if words[s, k] != 0:
+                for t in range(8 * k, min(8 * k + 8, s)):
+                    if changed[s, t]:
+                        d[s, t] = backup[s - start, t]
+                        d[t, s] = backup[s - start, t]
 
 
 def mirror(d: Array) -> None:
@@ -216,12 +228,13 @@ def _count_changed(d, changed, floor, starts, low, high):
     words = changed.view(np.uint64)
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
-        count = 0
-        for k in range((s + 7) // 8):
+        row, row_changed, count = d[s], changed[s], 0
+        for k in range(s // 8):
             if words[s, k] != 0:
-                for t in range(8 * k, min(8 * k + 8, s)):
-                    if changed[s, t]:
-                        count += d[s, t] >= floor
+                for t in range(8 * k, 8 * k + 8):  # without branches, which would be mispredicted
+                    count += row_changed[t] & (row[t] >= floor)
+        for t in range(s // 8 * 8, s):
+            count += row_changed[t] & (row[t] >= floor)
         starts[s + 1] = count
 
 
@@ -232,13 +245,14 @@ def _list_changed(d, changed, floor, starts, pairs, low, high):
     for i in range(low, high):
         s = balance_row(i, states)
         at = starts[s]
-        if starts[s + 1] > at:
-            for k in range((s + 7) // 8):
-                if words[s, k] != 0:
-                    for t in range(8 * k, min(8 * k + 8, s)):
-                        if changed[s, t] and d[s, t] >= floor:
-                            pairs[at] = s * states + t
-                            at += 1
+        for k in range((s + 7) // 8):
+            if at == starts[s + 1]:
+                break
+            if words[s, k] != 0:
+                for t in range(8 * k, min(8 * k + 8, s)):
+                    if changed[s, t] & (d[s, t] >= floor):
+                        pairs[at] = s * states + t
+                        at += 1
 
 
 def double_horizon(d: Array, out: Array, successor: Array, weight: float) -> None:
@@ -255,6 +269,7 @@ def _double_horizon_rows(d, out, successor, weight, low, high):
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
         row = d[successor[s]]
+        out[s, s] = read_in_order(row)
         for t in range(s):
             out[s, t] = d[s, t] + weight * row[successor[t]]
         out[s, s] = 0.0
@@ -291,171 +306,10 @@ def _compute_chain_residual_rows(d, successor, reward, discount, row_stats, low,
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
         row = d[successor[s]]
+        row_stats[s, 0] = read_in_order(row)
         residual, largest = 0.0, 0.0
         for t in range(s):
             value = abs(reward[s] - reward[t]) + discount * row[successor[t]]
             residual = max(residual, abs(value - d[s, t]))
             largest = max(largest, value)
         row_stats[s, 0], row_stats[s, 1] = residual, largest
-
-
-def sweep_lax_block(
-    d: Array,
-    backup: Array,
-    low: int,
-    high: int,
-    successor: Array,
-    reward: Array,
-    discount: float,
-    classes: Array,
-    diameter: float,
-    row_stats: Array,
-) -> None:
-    """Compute rows low..high of the Hausdorff operator F(d)(s, t), into `backup`.
-
-    With delta(a, b) = |R(s,a) - R(t,b)| + discount * d(n(s,a), n(t,b)) it is the larger of
-    max_a min_b delta(a, b) and max_b min_a delta(a, b). It is `diameter` for states of different
-    `classes` (S,). `row_stats[s]` receives the largest |F(d) - d| and the largest F(d).
-    """
-
-    def rows(i: int, j: int) -> None:
-        _sweep_lax_rows(
-            d, backup, low, successor, reward, discount, classes, diameter, row_stats, low + i,
-            low + j,
-        )  # fmt: skip
-
-    map_rows(rows, high - low, high * len(successor) ** 2)
-
-
-@njit(cache=True, nogil=True)
-def _sweep_lax_rows(
-    d, backup, start, successor, reward, discount, classes, diameter, row_stats, low, high
-):
-    actions = successor.shape[0]
-    for s in range(low, high):
-        row = backup[s - start]
-        worst = np.empty((actions, s))
-        response = np.empty(s)
-        for a in range(actions):
-            successor_row = d[successor[a, s]]
-            own = reward[a, s]
-            for b in range(actions):
-                other = worst[b]
-                for t in range(s):
-                    delta = abs(own - reward[b, t]) + discount * successor_row[successor[b, t]]
-                    response[t] = delta if b == 0 else min(response[t], delta)
-                    other[t] = delta if a == 0 else min(other[t], delta)
-            for t in range(s):
-                row[t] = response[t] if a == 0 else max(row[t], response[t])
-        residual, largest = 0.0, 0.0
-        for b in range(actions):
-            for t in range(s):
-                row[t] = max(row[t], worst[b, t])
-        for t in range(s):
-            if classes[s] != classes[t]:
-                row[t] = diameter
-            residual = max(residual, abs(row[t] - d[s, t]))
-            largest = max(largest, row[t])
-        row_stats[s, 0], row_stats[s, 1] = residual, largest
-
-
-def select_lax_choices(
-    d: Array,
-    successor: Array,
-    reward: Array,
-    discount: float,
-    classes: Array,
-    choice: Array,
-    no_choice: int,
-) -> None:
-    """Select the choices that attain F(d)(s, t) of `sweep_lax_block`, for t < s: (side * A +
-    action) * A + response, where s acts on side 0 and t on side 1; `no_choice` for states of
-    different `classes`."""
-
-    def rows(low: int, high: int) -> None:
-        _select_lax_choices_rows(
-            d, successor, reward, discount, classes, choice, no_choice, low, high
-        )
-
-    map_rows(rows, len(d), len(d) * len(successor) ** 2 // 2)
-
-
-@njit(cache=True, nogil=True)
-def _select_lax_choices_rows(d, successor, reward, discount, classes, choice, no_choice, low, high):
-    states, actions = d.shape[0], successor.shape[0]
-    for i in range(low, high):
-        s = balance_row(i, states)
-        lowest_a = np.empty(actions)
-        response_a = np.empty(actions, np.int64)
-        for t in range(s):
-            if classes[s] != classes[t]:
-                choice[s, t] = no_choice
-                continue
-            best, best_choice = -1.0, 0
-            for b in range(actions):
-                lowest_a[b] = np.inf
-            for a in range(actions):
-                successor_row = d[successor[a, s]]
-                lowest_b, response_b = np.inf, 0
-                for b in range(actions):
-                    delta = (
-                        abs(reward[a, s] - reward[b, t]) + discount * successor_row[successor[b, t]]
-                    )
-                    if delta < lowest_b:
-                        lowest_b, response_b = delta, b
-                    if delta < lowest_a[b]:
-                        lowest_a[b], response_a[b] = delta, a
-                if lowest_b > best:
-                    best, best_choice = lowest_b, a * actions + response_b
-            for b in range(actions):
-                if lowest_a[b] > best:
-                    best, best_choice = lowest_a[b], (actions + b) * actions + response_a[b]
-            choice[s, t] = best_choice
-
-
-def improve_lax_responses(
-    d: Array,
-    successor: Array,
-    reward: Array,
-    discount: float,
-    choice: Array,
-    no_choice: int,
-    tolerance: float,
-) -> int:
-    """Change responses that another improves by more than `tolerance`; return how many."""
-
-    def rows(low: int, high: int) -> int:
-        num_changed = _improve_lax_responses_rows(
-            d, successor, reward, discount, choice, no_choice, tolerance, low, high
-        )
-        return int(num_changed)
-
-    return sum(map_rows(rows, len(d), len(d) * len(successor) // 2))
-
-
-@njit(cache=True, nogil=True)
-def _improve_lax_responses_rows(
-    d, successor, reward, discount, choice, no_choice, tolerance, low, high
-):
-    states, actions = d.shape[0], successor.shape[0]
-    changed = 0
-    for i in range(low, high):
-        s = balance_row(i, states)
-        for t in range(s):
-            if choice[s, t] == no_choice:
-                continue
-            turn, response = divmod(np.int64(choice[s, t]), actions)
-            x, y = (s, t) if turn < actions else (t, s)
-            action = turn % actions
-            own, successor_row = reward[action, x], d[successor[action, x]]
-            best, best_choice = np.inf, response
-            for other in range(actions):
-                delta = abs(own - reward[other, y]) + discount * successor_row[successor[other, y]]
-                if other == response:
-                    delta -= tolerance
-                if delta < best or (delta == best and other == response):
-                    best, best_choice = delta, other
-            if best_choice != response:
-                choice[s, t] = turn * actions + best_choice
-                changed += 1
-    return changed

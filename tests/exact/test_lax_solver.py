@@ -1,0 +1,218 @@
+"""The solver of d_lax for deterministic MDPs: choices, their values, and its fallbacks."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+from bisimetric import MDP, exact, worlds
+from bisimetric._rounding import UNIT
+from bisimetric.exact.deterministic import lax_kernels, table_kernels
+from bisimetric.exact.deterministic.pair_kernels import decode_choice
+from tests.oracles import apply_lax_operator, solve_lax_fixed_point
+from tests.rationals import compute_residual
+
+lax_solver = importlib.import_module("bisimetric.exact.deterministic.lax_solver")
+DISCOUNT = 0.9
+
+
+def random_problem(
+    states: int, actions: int, seed: int, *, ties: bool = False
+) -> tuple[MDP, np.ndarray, np.ndarray, np.ndarray]:
+    """A random MDP, its transposed successors and rewards, and a symmetric matrix."""
+    rng = np.random.default_rng(seed)
+    rewards = rng.random((states, actions))
+    mdp = MDP.deterministic(
+        rng.integers(states, size=(states, actions)),
+        rewards.round() if ties else rewards,
+        discount=DISCOUNT,
+    )
+    d = rng.random((states, states)) * 5
+    d = d + d.T
+    np.fill_diagonal(d, 0.0)
+    return (
+        mdp,
+        np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),
+        np.ascontiguousarray(mdp.R.T),
+        d,
+    )
+
+
+def sweep(
+    d: np.ndarray,
+    successor: np.ndarray,
+    reward: np.ndarray,
+    choice: np.ndarray,
+    classes: np.ndarray | None = None,
+    *,
+    hold_actions: bool = False,
+    discount: float = DISCOUNT,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return F(d) below the diagonal by `sweep_with_choices`, and its statistics."""
+    states, actions = len(d), len(successor)
+    backup, stats = np.zeros((states, states)), np.zeros((states, 3))
+    classes = np.zeros(states, np.int64) if classes is None else classes
+    lax_kernels.sweep_with_choices(
+        d, backup, 0, states, successor, reward, discount, classes, 50.0, stats, choice,
+        lax_kernels.count_code_bits(actions), hold_actions, 0.0,
+    )  # fmt: skip
+    return backup, stats
+
+
+@pytest.mark.parametrize("actions", [1, 2, 4, 12])
+@pytest.mark.parametrize("ties", [False, True])
+def test_recorded_choices_attain_the_operator(actions: int, ties: bool) -> None:
+    mdp, successor, reward, d = random_problem(30, actions, 1, ties=ties)
+    choice = np.full((30, 30), 2**16 - 1, np.uint16)
+    backup, stats = sweep(d, successor, reward, choice)
+    image = apply_lax_operator(mdp, d)
+    bits = lax_kernels.count_code_bits(actions)
+    slack = 2 ** (bits + 2) * UNIT * image.max()
+    for s in range(30):
+        assert stats[s, 2] == s  # all choices changed
+        for t in range(s):
+            assert image[s, t] - slack <= backup[s, t] <= image[s, t]
+            a, b = decode_choice(choice[s, t], actions)
+            value = (
+                abs(reward[a, s] - reward[b, t]) + DISCOUNT * d[successor[a, s], successor[b, t]]
+            )
+            assert abs(value - image[s, t]) <= slack
+
+
+def test_held_actions_stay_and_responses_are_the_best() -> None:
+    _, successor, reward, d = random_problem(25, 3, 2)
+    rng = np.random.default_rng(0)
+    before = rng.integers(18, size=(25, 25)).astype(np.uint8)
+    choice = before.copy()
+    _, stats = sweep(d, successor, reward, choice, hold_actions=True)
+    lower = np.tril_indices(25, -1)
+    assert (choice[lower] // 3 == before[lower] // 3).all()
+    assert stats[:, 2].sum() == (choice[lower] != before[lower]).sum() > 0
+    for s, t in zip(lower[0].tolist(), lower[1].tolist(), strict=True):
+        turn = int(choice[s, t]) // 3 * 3
+
+        def value(code: int, s: int = s, t: int = t) -> float:
+            a, b = decode_choice(code, 3)
+            gap = abs(reward[a, s] - reward[b, t])
+            return float(gap + DISCOUNT * d[successor[a, s], successor[b, t]])
+
+        best = min(value(turn + response) for response in range(3))
+        assert value(int(choice[s, t])) <= best * (1 + 256 * UNIT)
+
+
+@pytest.mark.parametrize(("dtype", "slack"), [("float64", 1e-13), ("float32", 1e-5)])
+def test_values_of_choices_solve_their_linear_system(dtype: str, slack: float) -> None:
+    states = 20
+    _, successor, reward, d = random_problem(states, 2, 3)
+    d = d.astype(dtype)
+    rng = np.random.default_rng(1)
+    choice = rng.integers(8, size=(states, states)).astype(np.uint8)
+    bits = lax_kernels.count_code_bits(2)
+    without = rng.random((states, states)) < 0.1
+    choice[without] = 2**bits - 1
+    system, gap = np.eye(states * states), np.zeros(states * states)
+    for s in range(states):
+        for t in range(s):
+            if without[s, t]:
+                gap[s * states + t] = d[s, t]
+                continue
+            a, b = decode_choice(choice[s, t], 2)
+            x, y = int(successor[a, s]), int(successor[b, t])
+            gap[s * states + t] = abs(reward[a, s] - reward[b, t])
+            if x != y:
+                system[s * states + t, max(x, y) * states + min(x, y)] -= DISCOUNT
+    expected = np.linalg.solve(system, gap).reshape(states, states)
+    old = d.copy()
+    lax_kernels.evaluate_choices(d, choice, successor, reward, DISCOUNT, bits)
+    lower = np.tril_indices(states, -1)
+    np.testing.assert_allclose(d[lower], expected[lower], rtol=slack)
+    assert (d.T[lower] == old.T[lower]).all()
+    lax_kernels.step_towards_values(d, 0.25)
+    step = 0.75 * old.T[lower] + 0.25 * expected[lower]
+    np.testing.assert_allclose(d[lower], step, rtol=slack)
+    assert (d == d.T).all()
+
+
+def test_a_cycle_longer_than_the_stored_path() -> None:
+    # The pairs of two rings, 257 and 256 states long, are one cycle of 65,792 pairs.
+    sizes = 257, 256
+    assert sizes[0] * sizes[1] > lax_kernels.PATH_CAPACITY
+    starts = np.repeat([0, sizes[0]], sizes)
+    position = np.arange(sum(sizes)) - starts
+    successor = starts + (position + 1) % np.repeat(sizes, sizes)
+    rewards = np.random.default_rng(0).random(len(successor))
+    mdp = MDP.deterministic(successor[:, None], rewards[:, None], discount=0.999)
+    d, expected = exact.lax(mdp), exact.bisimulation(mdp)
+    assert d.metadata["evaluations"] > 0
+    np.testing.assert_allclose(d.values, expected.values, rtol=0, atol=d.error + expected.error)
+
+
+@pytest.mark.parametrize("threads", [2, 4, 9])
+def test_threads_that_meet_on_a_cycle_agree_to_the_bit(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Threads that are on a cycle while another evaluates it must not replace its first value: that
+    # happened in 4% of the evaluations, so that they are repeated.
+    states = 300
+    mdp = worlds.load("random", states=states)
+    successor = np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32)
+    reward, d = np.ascontiguousarray(mdp.R.T), np.zeros((states, states))
+    choice = np.zeros((states, states), np.uint8)
+    for _ in range(30):
+        backup, _ = sweep(d, successor, reward, choice, discount=0.99)
+        d = np.tril(backup, -1) + np.tril(backup, -1).T
+    bits = lax_kernels.count_code_bits(4)
+    lax_kernels.evaluate_choices(d, choice, successor, reward, 0.99, bits)
+    alone = d.tobytes()
+    monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
+    monkeypatch.setattr("numba.get_num_threads", lambda: threads)
+    for _ in range(150):
+        lax_kernels.evaluate_choices(d, choice, successor, reward, 0.99, bits)
+        assert d.tobytes() == alone
+
+
+def test_the_number_of_threads_changes_no_bit_of_choices_and_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mdp = worlds.load("random", states=150, discount=0.99)
+
+    def solve() -> list[bytes]:
+        return [exact.lax(mdp, dtype=dtype).values.tobytes() for dtype in ("float64", "float32")]
+
+    alone = solve()
+    monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
+    for threads in (2, 4, 7, 16):
+        monkeypatch.setattr("numba.get_num_threads", lambda threads=threads: threads)
+        assert solve() == alone
+
+
+@pytest.mark.parametrize("patience", [(24, 200), (0, 200), (0, 0)])
+@pytest.mark.parametrize("discount", [0.9, 0.999])
+@pytest.mark.parametrize("ties", [False, True])
+def test_every_fallback_proves_its_error_in_rationals(
+    patience: tuple[int, int], discount: float, ties: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without patience the actions are held at once, or value iteration does everything.
+    monkeypatch.setattr(lax_solver, "PATIENCE", patience[0])
+    monkeypatch.setattr(lax_solver, "HOLD_PATIENCE", patience[1])
+    for seed in range(3):
+        mdp, *_ = random_problem(9, 3, seed, ties=ties)
+        mdp = MDP.deterministic(mdp.next_state, mdp.R, discount=discount)
+        for dtype in ("float64", "float32"):
+            d = exact.lax(mdp, dtype=dtype)
+            assert compute_residual(d) <= d.error * (1 - discount)
+            assert d.error <= (1e-6 if dtype == "float64" else 0.01)
+
+
+def test_states_of_different_labels_keep_the_diameter() -> None:
+    mdp = worlds.load("random", states=40, discount=0.9)
+    labels = {"left": np.arange(40) % 3 == 0}
+    labelled = MDP.deterministic(mdp.next_state, mdp.R, discount=0.9, labels=labels)
+    d = exact.lax(labelled)
+    first = np.arange(40) % 3 == 0
+    apart = first[:, None] != first
+    np.testing.assert_allclose(d.values[apart], labelled.diameter_bound, rtol=1e-12)
+    assert d.error <= 1e-6
+    assert (d.values[~apart] >= solve_lax_fixed_point(mdp)[~apart] - d.error - 1e-9).all()
