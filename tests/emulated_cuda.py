@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact.gpu.cuda import KERNEL_NAMES, KERNEL_SOURCE
+from bisimetric.exact.deterministic.problem import DeterministicProblem
+from bisimetric.exact.gpu.cuda import KernelSource
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 HEADER = Path(__file__).with_name("cuda") / "processor.h"
+DYNAMIC_SHARED = r"extern __shared__ (\w+) (\w+)\[\];"
 TYPES: dict[str, Any] = {
     "int32": ctypes.c_int32,
     "int64": ctypes.c_int64,
@@ -34,14 +38,21 @@ extern "C" void start_{name}(unsigned x, unsigned y, unsigned threads, void** gi
 
 
 class EmulatedKernelModule:
-    """The kernels in a shared library."""
+    """The kernels of a source in a shared library."""
 
-    def __init__(self, macros: dict[str, int | str], shared_bytes: int) -> None:
+    def __init__(
+        self, source: KernelSource, macros: dict[str, int | str], shared_bytes: int
+    ) -> None:
         self._shared_bytes = shared_bytes
-        # Dynamic shared memory is one global array here.
-        source = KERNEL_SOURCE.read_text().replace("extern __shared__", "extern")
-        entries = "".join(ENTRY.format(name=name) for name in KERNEL_NAMES)
-        text = f"{HEADER.read_text()}\n{source}\nQuad space[{-(-shared_bytes // 16)}];\n{entries}"
+        text = source.read()
+        # Dynamic shared memory is one global array per declared name here.
+        arrays = "".join(
+            f"alignas(16) {kind} {name}[{-(-shared_bytes // 16)} * 16 / sizeof({kind})];\n"
+            for kind, name in sorted(set(re.findall(DYNAMIC_SHARED, text)))
+        )
+        entries = "".join(ENTRY.format(name=name) for name in source.names)
+        text = text.replace("extern __shared__", "extern")
+        text = f"{HEADER.read_text()}\n{text}\n{arrays}{entries}"
         self._library = ctypes.CDLL(str(_compile_library(text, tuple(sorted(macros.items())))))
 
     def launch(
@@ -80,8 +91,32 @@ class EmulatedDevice:
         out[...] = array[..., : out.shape[-1]]
         return out
 
-    def compile(self, **macros: int | str) -> EmulatedKernelModule:
-        return EmulatedKernelModule(macros, self.shared_bytes)
+    def compile(self, source: KernelSource, **macros: int | str) -> EmulatedKernelModule:
+        return EmulatedKernelModule(source, macros, self.shared_bytes)
+
+
+class EmulatedShardDevice(EmulatedDevice):
+    """The same as a device of a sharded matrix, which JAX holds in the memory of the CPU."""
+
+    reads_peers = True
+
+    def activate(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def upload(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.array(array)
+
+    def view(self, part: Any, dtype: Any) -> NDArray[Any]:
+        if part.nbytes == 0:
+            return np.zeros(1, dtype)
+        data = (ctypes.c_byte * part.nbytes).from_address(part.unsafe_buffer_pointer())
+        return np.frombuffer(data, dtype)
+
+    def fetch(self, array: NDArray[Any]) -> NDArray[Any]:  # type: ignore[override]
+        return array.copy()
+
+    def synchronize(self) -> None:
+        pass
 
 
 def _is_array(each: Any) -> bool:
@@ -111,3 +146,24 @@ def _compile_library(text: str, macros: tuple[tuple[str, int | str], ...]) -> Pa
         )  # fmt: skip
         beside.rename(library)
     return library
+
+
+def build_problem(
+    states: int,
+    actions: int,
+    dtype: str = "float64",
+    *,
+    discount: float = 0.9,
+    tolerance: float = 1e-9,
+    num_classes: int = 1,
+    seed: int = 0,
+) -> DeterministicProblem:
+    """A random deterministic problem, whose rewards have ties."""
+    rng = np.random.default_rng(seed)
+    successor = rng.integers(0, states, (actions, states)).astype(np.uint32)
+    reward = rng.integers(0, 8, (actions, states)) / 4
+    classes = rng.integers(0, num_classes, states) if num_classes > 1 else None
+    diameter = float(np.ptp(reward)) / (1 - discount)
+    return DeterministicProblem(
+        successor, reward, discount, tolerance, np.dtype(dtype), classes, diameter
+    )

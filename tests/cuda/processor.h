@@ -12,7 +12,7 @@
 #define __shared__ static
 #define __restrict__
 #define __forceinline__ inline
-#define __launch_bounds__(count)
+#define __launch_bounds__(...)
 
 struct Place { unsigned x, y; };
 static thread_local Place threadIdx, blockIdx;

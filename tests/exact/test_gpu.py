@@ -13,26 +13,10 @@ from bisimetric.cli import main
 from bisimetric.errors import InputError, InsufficientMemory, NotConverged
 from bisimetric.exact._request import SolverResult, bound_error
 from bisimetric.exact.deterministic.problem import DeterministicProblem
-from bisimetric.exact.gpu import bisimulation, cuda, on_policy, workspace
-from bisimetric.mdp import MDP
-from tests.emulated_cuda import COMPILER, EmulatedDevice
+from bisimetric.exact.gpu import bisimulation, cuda, on_policy, plan, workspace
+from tests.emulated_cuda import COMPILER, EmulatedDevice, build_problem
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
-
-
-def problem(
-    states: int,
-    actions: int,
-    dtype: str = "float64",
-    *,
-    discount: float = 0.9,
-    tolerance: float = 1e-9,
-    seed: int = 0,
-) -> DeterministicProblem:
-    rng = np.random.default_rng(seed)
-    successor = rng.integers(0, states, (actions, states)).astype(np.uint32)
-    reward = rng.integers(0, 8, (actions, states)) / 4
-    return DeterministicProblem(successor, reward, discount, tolerance, np.dtype(dtype))
 
 
 def solve_reference(p: DeterministicProblem) -> NDArray[np.float64]:
@@ -68,20 +52,33 @@ def off(found: SolverResult, p: DeterministicProblem) -> float:
 )
 @pytest.mark.parametrize("actions", [1, 2, 3])
 def test_the_solution_is_the_fixed_point(states: int, actions: int) -> None:
-    p = problem(states, actions, seed=states)
+    p = build_problem(states, actions, seed=states)
     assert off(bisimulation.solve(p, EmulatedDevice()), p) <= 1e-7
 
 
 @pytest.mark.parametrize("actions", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_float32_proves_what_its_roundings_allow(actions: int) -> None:
-    p = problem(65, actions, "float32", tolerance=1e-6)
+    p = build_problem(65, actions, "float32", tolerance=1e-6)
     found = bisimulation.solve(p, EmulatedDevice())
     assert off(found, p) <= 2e-5
     assert bound_error(found.residual, found.largest, p.discount) <= 2e-5
 
 
+def test_float32_is_within_one_rounding_of_the_fixed_point() -> None:
+    """Evaluations in float64 get closer than sweeps, which round each product down."""
+    rng, cells = np.random.default_rng(0), np.arange(40)
+    row, column = np.divmod(cells, 8)
+    successor = [np.maximum(row - 1, 0) * 8 + column, np.minimum(row + 1, 4) * 8 + column]
+    successor += [row * 8 + np.maximum(column - 1, 0), row * 8 + np.minimum(column + 1, 7)]
+    p = DeterministicProblem(
+        np.array(successor, np.uint32), rng.random((4, 40)), 0.99, 5e-6, np.dtype("float32")
+    )
+    found = bisimulation.solve(p, EmulatedDevice())
+    assert found.residual <= 1.01 * float(np.spacing(np.float32(found.largest)))
+
+
 def test_a_discount_of_zero_leaves_one_step() -> None:
-    p = problem(5, 2, discount=0.0)
+    p = build_problem(5, 2, discount=0.0)
     assert off(bisimulation.solve(p, EmulatedDevice()), p) == 0
 
 
@@ -89,7 +86,7 @@ def test_a_discount_of_zero_leaves_one_step() -> None:
 def test_the_result_is_independent_of_the_device_and_the_layout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    p = problem(67, 2)
+    p = build_problem(67, 2)
     small, large = EmulatedDevice(), EmulatedDevice(shared_bytes=4096)
     large.num_multiprocessors = 8
     expected = bisimulation.solve(p, small).values
@@ -98,7 +95,7 @@ def test_the_result_is_independent_of_the_device_and_the_layout(
     monkeypatch.setattr(workspace, "PAIR_REGISTERS", 2)
     monkeypatch.setattr(workspace, "MAX_UINT16_STATES", 0)
     np.testing.assert_array_equal(bisimulation.solve(p, small).values, expected)
-    chain = problem(67, 1)
+    chain = build_problem(67, 1)
     monkeypatch.undo()
     expected = on_policy.solve(chain, small).values
     monkeypatch.setattr(workspace, "MAX_UINT16_STATES", 0)
@@ -107,7 +104,7 @@ def test_the_result_is_independent_of_the_device_and_the_layout(
 
 @pytest.mark.slow
 def test_evaluations_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    p = problem(20, 2)
+    p = build_problem(20, 2)
     run, true = (
         bisimulation.BisimulationIteration(workspace.GpuWorkspace(EmulatedDevice(), p)),
         solve_reference(p),
@@ -124,6 +121,60 @@ def test_evaluations_stay_below_and_save_sweeps(monkeypatch: pytest.MonkeyPatch)
     assert found.details["sweeps"] < alone.details["sweeps"] / 4
     assert alone.details["evaluations"] == 0
     assert off(alone, p) <= 1e-7
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("actions", [1, 4])
+def test_sweeps_visit_every_state_and_action_once(actions: int, seed: int) -> None:
+    states = 200
+    successor = np.random.default_rng(seed).integers(0, states, (actions, states))
+    order, visits = plan.plan_sweep(successor)
+    assert sorted(order) == list(range(states))
+    for s, (rows, taken) in zip(order, visits.transpose(0, 2, 1), strict=True):
+        assert sorted(taken) == list(range(actions))
+        np.testing.assert_array_equal(rows, successor[taken, s])
+    rows = visits[:, :, 0].ravel()
+    num_reads = 1 + np.count_nonzero(np.diff(rows))
+    # In the order of the ids, only chance makes neighbours share a row.
+    assert num_reads < (0.85 if actions > 1 else 0.75) * successor.size
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_mirror(dtype: str) -> None:
+    """Every pair is copied from the row that it belongs to, in any number of tiles."""
+    for states in (1, 2, 63, 64, 65, 128, 129, 200, 257, 320):
+        t = workspace.GpuWorkspace(EmulatedDevice(), build_problem(states, 1, dtype))
+        s, offset = np.indices((states, states // 2 + 1)).reshape(2, -1)
+        matrix = t.allocate_matrix()
+        expected = np.zeros((states, states), dtype)
+        value = np.minimum(s, (s + offset) % states) * states + offset
+        matrix[s, (s + offset) % states] = value * (offset > 0)
+        expected[s, (s + offset) % states] = value * (offset > 0)
+        expected[(s + offset) % states, s] = value * (offset > 0)
+        t.mirror(matrix)
+        np.testing.assert_array_equal(matrix[:, :states], expected)
+
+
+def test_sweeps_of_some_rows() -> None:
+    """A shard of the rows, against all other states, from rows in another order."""
+    p, first, count = build_problem(45, 3), 11, 20
+    t = workspace.GpuWorkspace(EmulatedDevice(), p)
+    run = bisimulation.BisimulationIteration(t)
+    for _ in range(3):
+        run.sweep()
+    d = run.d
+    shuffled = np.random.default_rng(0).permutation(45)
+    shard = plan.plan_sweep(np.argsort(shuffled)[p.successor[:, first : first + count]])
+    backup = np.zeros((count, t.pitch))
+    increase = np.zeros(t.device.num_multiprocessors)
+    t.launch(
+        "sweep", (t.device.num_multiprocessors,), t.sweep_threads, d[shuffled],
+        d[first : first + count], backup, t.successor, t.reward, t.cost,
+        shard.order + np.int32(first), shard.visits, *t.discounts, 45, first, count, 44,
+        t.kernel_pitch, 3, t.padded_length, t.cached_columns, increase, shared_bytes=t.shared_bytes,
+    )  # fmt: skip
+    assert run.sweep() >= increase.max() > 0
+    np.testing.assert_array_equal(backup[:, :45], run.d[first : first + count, :45])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -209,17 +260,6 @@ def test_labels() -> None:
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=here.error + there.error)
     here, there = exact.on_policy(mdp, policy), exact.on_policy(mdp, policy, device="gpu")
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=here.error + there.error)
-    with pytest.raises(InputError, match=r"choice labels as sets; leave device out"):
-        exact.bisimulation(mdp.replace(choice_labels=["a", "a"]), device="gpu")
-
-
-@pytest.mark.usefixtures("gpu")
-def test_stochastic_mdps_are_not_supported() -> None:
-    stochastic = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], discount=0.5)
-    with pytest.raises(InputError, match=r"several successors.* leave device out"):
-        exact.bisimulation(stochastic, device="gpu")
-    with pytest.raises(InputError, match=r"exact.on_policy: .*several successors"):
-        exact.on_policy(stochastic, device="gpu")
 
 
 def test_insufficient_memory(gpu: EmulatedDevice) -> None:

@@ -59,15 +59,14 @@ def bisimulation(
             The `error` of the result is infinite, and its `estimate` says about how far off it is;
             `exact.sampling_error` bounds that with some probability ("pac_bound" in `metadata`).
         seed: of the samples.
-        device: "cpu", the default, or "gpu": a deterministic MDP on an NVIDIA GPU (`exact/gpu`),
-            with the same proof.
+        device: "cpu", the default, or "gpu": on an NVIDIA GPU (`exact/gpu`), with the same proof;
+            at most 32 successors per state and action.
         reward_tol: rewards of one action that differ by no more count as equal in the relation by
             which states are merged first (`relation.bisimulation`); the `error` contains what that
             changes.
         gap: immediate costs in place of |R(s, a) - R(t, a)|: (S, S), (S, S, A), or a function
             gap(s, a, t, b) of arrays, see `exact.gaps`. Each must be a pseudometric. Then d~ does
-            not bound values; `samples` and `reward_tol` are not supported. On a GPU no action may
-            change it.
+            not bound values; `samples` and `reward_tol` are not supported.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
@@ -87,7 +86,7 @@ def bisimulation(
     request = build_request(
         "bisimulation", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
     )
-    solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 4.5)
+    solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 5)
     if gap is not None:
         _reject_options("bisimulation", samples=samples, reward_tol=reward_tol)
         solver = select_solver(device, request, mdp, solver, "bisimulation")
@@ -128,8 +127,8 @@ def on_policy(
             grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
-        device: "cpu", the default, or "gpu": a deterministic chain on an NVIDIA GPU (`exact/gpu`),
-            with the same proof.
+        device: "cpu", the default, or "gpu": on an NVIDIA GPU (`exact/gpu`), with the same proof;
+            at most 32 successors per state.
         reward_tol: rewards of one action that differ by no more count as equal in the relation by
             which states are merged first (`relation.bisimulation`); the `error` contains what that
             changes.
@@ -161,7 +160,7 @@ def on_policy(
         _reject_options("on_policy", reward_tol=reward_tol)
     if chain.mdp.has_labels:
         # Pairs with different labels have no successor, so that the sum does not double.
-        solver = DeterministicSolver(policy_iteration.solve, 1, 4.5)
+        solver = DeterministicSolver(policy_iteration.solve, 1, 5)
         solver = select_solver(device, request, chain.mdp, solver, "bisimulation")
     else:
         solver = DeterministicSolver(doubling.solve, 2, 0.5)
@@ -181,6 +180,7 @@ def lax(
     tol: float | None = None,
     normalised_tol: float | None = None,
     dtype: DTypeLike = "float64",
+    device: str | None = None,
     reward_tol: float = 0.0,
     gap: ArrayLike | GapFunction | None = None,
 ) -> Distance:
@@ -203,18 +203,20 @@ def lax(
             grow with the horizon: for discounts near 1.
         dtype: of the distance matrix, float64 or float32. Without `tol`, a float32 matrix has the
             `error` that its rounding allows.
+        device: "cpu", the default, or "gpu": on an NVIDIA GPU (`exact/gpu`), with the same proof;
+            at most 32 successors per state and action.
         reward_tol: rewards that differ by no more count as equal in the relation by
             which states are merged first (`relation.lax`); the `error` contains what that
             changes.
         gap: immediate costs in place of |R(s, a) - R(t, b)|: (S, S), (S, A, S, A), or a function
             gap(s, a, t, b) of arrays, see `exact.gaps`. It must be a pseudometric. Then d_lax does
-            not bound values; `reward_tol` is not supported.
+            not bound values; `reward_tol` is not supported. On a GPU no action may change it.
 
     Returns:
         The distance matrix with its proven error, in units of reward.
 
     Raises:
-        InputError: an argument has the wrong type or value.
+        InputError: an argument has the wrong type or value, or `device` cannot do what is asked.
         NotConverged: rounding does not allow `tol`; `partial` holds the distance that was proven.
         InsufficientMemory: the matrix does not fit into memory.
 
@@ -223,11 +225,13 @@ def lax(
     0.0
     """
     require_mdp("exact.lax", mdp)
-    solver = DeterministicSolver(lax_solver.solve, 1, 6)
+    validate_device("lax", device)
     request = build_request("lax", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount)
+    solver = DeterministicSolver(lax_solver.solve, 1, 6)
+    solver = select_solver(device, request, mdp, solver, "lax")
     if gap is not None:
         _reject_options("lax", reward_tol=reward_tol)
-        return solve_with_gap(request, mdp, gap)
+        return solve_with_gap(request, mdp, gap, gpu_solve=solver.gpu_solve)
     return solve_on_quotient(request, mdp, solver, reward_tol=reward_tol)
 
 

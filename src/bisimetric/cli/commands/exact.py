@@ -79,7 +79,7 @@ def bisimulation(
         pairs: compute the distance of two states only, without a matrix; may be repeated
         samples: estimate the distances from N sampled successors per state and action
         seed: seed of --samples
-        device: the device to compute on; gpu: deterministic worlds on an NVIDIA GPU
+        device: the device to compute on; gpu: an NVIDIA GPU
 
     Examples:
         bisimetric exact bisimulation mirrored-rooms -o d.npz
@@ -128,7 +128,7 @@ def on_policy(
         policy: `own` (the world's), `optimal`, or a .npy or .txt file with one action per state
         output: save the distances: `bisimetric show`, `bisimetric explain` and NumPy read them
         pairs: compute the distance of two states only, without a matrix; may be repeated
-        device: the device to compute on; gpu: deterministic chains on an NVIDIA GPU
+        device: the device to compute on; gpu: an NVIDIA GPU
 
     Examples:
         bisimetric exact on-policy mirrored-rooms-policy -o d.npz
@@ -157,25 +157,30 @@ def lax(
     figures: FigureOptions,
     output: OutputArg = None,
     pairs: PairsArg = (),
+    device: ExactDeviceArg = "cpu",
 ) -> None:
     """d_lax: each action of a state is matched by the best action of the other.
 
     Args:
         output: save the distances: `bisimetric show`, `bisimetric explain` and NumPy read them
         pairs: compute the distance of two states only, without a matrix; may be repeated
+        device: the device to compute on; gpu: an NVIDIA GPU
 
     Examples:
         bisimetric exact lax mirrored-rooms -o d.npz --plot-heatmap heatmap.png
         bisimetric exact lax pessimism --discount 0.5
         bisimetric exact lax mirrored-rooms --pairs 1,5 5,5
+        bisimetric exact lax large.npz --device gpu -o d.npz
     """
+    _validate_device(device, pairs)
     mdp = load_world(world, output, figures, pairs)
     from bisimetric import exact
 
     if pairs:
         print_query(mdp, exact.query(mdp, pairs, kind="lax", **accuracy.tolerance), world)
         return
-    write_result(exact.lax(mdp, **accuracy.tolerance, dtype=accuracy.dtype), world, output, figures)
+    distance = exact.lax(mdp, **accuracy.tolerance, dtype=accuracy.dtype, device=device)
+    write_result(distance, world, output, figures)
 
 
 def asynchronous(

@@ -1,1 +1,1 @@
-"""Exact distances of deterministic MDPs on one GPU, with the same proof as on the CPU."""
+"""Exact distances on one GPU, with the same proof as on the CPU."""

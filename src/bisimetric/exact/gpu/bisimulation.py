@@ -8,17 +8,23 @@ depend on the order in which the GPU runs its threads. A separate pass in float6
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric._progress import convergence_fraction, show_progress
 from bisimetric._rounding import UNIT
 from bisimetric.exact._request import SolverResult, bound_error
-from bisimetric.exact.deterministic.doubling import count_doublings
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 from bisimetric.exact.gpu import cuda, on_policy
 from bisimetric.exact.gpu.cuda import GpuDevice
-from bisimetric.exact.gpu.workspace import GpuWorkspace, count_cached_columns, require_device_memory
+from bisimetric.exact.gpu.workspace import (
+    GpuWorkspace,
+    count_cached_columns,
+    require_device_memory,
+    solve_matrix,
+)
 
 SWEEPS_PER_EVALUATION = 8
 """Sweeps between policy evaluations."""
@@ -32,19 +38,8 @@ def solve(problem: DeterministicProblem, device: GpuDevice | None = None) -> Sol
     if problem.num_actions == 1:
         return on_policy.solve(problem, device)
     require_device_memory(device, problem)
-    iteration = BisimulationIteration(
-        GpuWorkspace(device, problem, order_by_predecessors(device, problem))
-    )
-    residual, largest = iteration.run()
-    evaluated = iteration.num_evaluations > 0
-    details = {
-        "method": "value iteration, policy evaluation" if evaluated else "value iteration",
-        "sweeps": iteration.num_sweeps,
-        "evaluations": iteration.num_evaluations,
-        "device": device.name,
-    }
-    values = iteration.workspace.fetch_matrix(iteration.d, iteration.backup)
-    return SolverResult(values, residual, largest, details)
+    order = order_by_predecessors(device, problem)
+    return solve_matrix(BisimulationIteration(GpuWorkspace(device, problem, order)))
 
 
 class BisimulationIteration:
@@ -58,7 +53,7 @@ class BisimulationIteration:
             self.d += np.finfo(self.problem.dtype).tiny
             self.d.reshape(-1)[:: workspace.pitch + 1] = 0
         arrays = workspace.device.arrays
-        self.row_increase = arrays.zeros(workspace.num_states, self.problem.dtype)
+        self.block_increase = arrays.zeros(workspace.device.num_multiprocessors, self.problem.dtype)
         self.num_sweeps = self.num_evaluations = 0
 
     def run(self) -> tuple[float, float]:
@@ -102,62 +97,38 @@ class BisimulationIteration:
         """Set d to max(d, F(d)); return the largest increase."""
         t = self.workspace
         t.launch(
-            "sweep", (t.device.num_multiprocessors,), t.sweep_threads, self.d, self.backup,
-            t.successor, t.reward, t.cost, *t.discounts, t.num_states, t.kernel_pitch,
-            self.problem.num_actions, t.padded_length, t.cached_columns, self.row_increase,
-            shared_bytes=t.shared_bytes,
+            "sweep", (t.device.num_multiprocessors,), t.sweep_threads, self.d, self.d, self.backup,
+            t.successor, t.reward, t.cost, *t.plan, *t.discounts, t.num_states, 0, t.num_states,
+            t.num_states // 2, t.kernel_pitch, self.problem.num_actions, t.padded_length,
+            t.cached_columns, self.block_increase, shared_bytes=t.shared_bytes,
         )  # fmt: skip
         t.mirror(self.backup)
         self.d, self.backup = self.backup, self.d
         self.num_sweeps += 1
         increase = t.device.fetch(
-            self.row_increase.max(keepdims=True), np.empty(1, self.problem.dtype)
+            self.block_increase.max(keepdims=True), np.empty(1, self.problem.dtype)
         )
         return float(increase[0])
 
     @property
     def can_evaluate_policy(self) -> bool:
         """Whether the steps of all pairs fit into memory, twice."""
-        return (
-            self.num_evaluations > 0 or 2.0 * self._steps_bytes <= self.workspace.device.free_bytes
-        )
+        return self.num_evaluations > 0 or self.workspace.can_evaluate_policy
 
     def evaluate_policy(self) -> None:
         """Raise d to the infinite-horizon value of its greedy actions."""
         t, p = self.workspace, self.problem
-        discount = weight = np.float64(p.discount)
-        steps, composed = (t.device.arrays.empty(self._steps_bytes, np.uint8) for _ in range(2))
-        t.launch_rows(
-            "select_actions", t.num_states, self.d, steps, t.successor, t.reward64, t.cost,
-            discount, t.num_states, t.kernel_pitch, p.num_actions, t.padded_length,
-        )  # fmt: skip
-        for _ in range(count_doublings(p.largest_gap, p.discount, p.residual_tolerance)):
-            blocks = (32 * t.device.num_multiprocessors,)
-            t.launch(
-                "compose_steps", blocks, t.block_threads, steps, composed, weight, t.num_states
-            )
-            steps, composed = composed, steps
-            weight = weight * weight
-        rounding_factor = np.float64(1 - 64 * UNIT)
-        t.launch_rows(
-            "apply_policy_value",
-            t.num_states,
-            self.d,
-            self.backup,
-            steps,
-            weight,
-            rounding_factor,
-            t.num_states,
-            t.kernel_pitch,
-        )
-        t.mirror(self.backup)
+
+        def select(steps: Any) -> None:
+            t.launch_rows(
+                "select_actions", t.num_states, self.d, steps, t.successor, t.reward64, t.cost,
+                np.float64(p.discount), t.num_states, t.kernel_pitch, p.num_actions,
+                t.padded_length,
+            )  # fmt: skip
+
+        t.evaluate_policy(select, self.d, self.backup, keep_larger=True)
         self.d, self.backup = self.backup, self.d
         self.num_evaluations += 1
-
-    @property
-    def _steps_bytes(self) -> int:
-        """The size of the steps of all pairs."""
-        return 16 * self.workspace.num_states * (self.workspace.num_states // 2 + 1)
 
 
 def order_by_predecessors(

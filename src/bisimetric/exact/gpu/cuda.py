@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,26 +15,77 @@ from bisimetric._optional import import_optional
 from bisimetric._progress import announce_compilation
 from bisimetric.errors import InputError
 
-KERNEL_SOURCE = Path(__file__).with_name("kernels.cu")
 TRANSFER_BYTES, TRANSFER_THREADS = 2**26, 8
 """Bytes per transfer to the host, and the number of threads that transfer."""
 MIN_COMPUTE_CAPABILITY = 80
 """Times ten: the first compute capability with asynchronous copies into shared memory."""
-KERNEL_NAMES = (
-    "sweep",
-    "mirror",
-    "select_actions",
-    "compose_steps",
-    "apply_policy_value",
-    "fill_level",
-    "double_horizon",
-    "reorder",
-    "compute_residual",
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelSource:
+    """A CUDA source file, and the names of its kernels, which are `extern "C"`.
+
+    Attributes:
+        path: of the file.
+        names: of the kernels.
+        preamble: files with device code that precede it.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    preamble: tuple[Path, ...] = ()
+
+    def read(self) -> str:
+        """Return the whole source."""
+        return "\n".join(path.read_text() for path in (*self.preamble, self.path))
+
+
+FOLDER = Path(__file__).parent
+ROWS = (FOLDER / "rows.cu",)
+MATRIX_KERNELS = KernelSource(
+    FOLDER / "kernels.cu",
+    (
+        "sweep",
+        "mirror",
+        "select_actions",
+        "compose_steps",
+        "apply_policy_value",
+        "fill_level",
+        "double_horizon",
+        "reorder",
+        "compute_residual",
+    ),
+    ROWS,
 )
+"""The kernels on distance matrices of deterministic MDPs."""
+LAX_KERNELS = KernelSource(
+    FOLDER / "lax.cu",
+    ("sweep_lax", "combine_directions", "select_choices", "compute_lax_residual"),
+    ROWS,
+)
+"""Those of d_lax."""
+COUPLING_KERNELS = KernelSource(
+    FOLDER / "couplings.cu",
+    (
+        "sweep_pairs",
+        "apply_couplings",
+        "start_evaluation",
+        "update_direction",
+        "update_residual",
+        "update_solution",
+        "add_change",
+        "mirror_vectors",
+        "mirror_doubles",
+        "write_floats",
+        "write_doubles",
+    ),
+    (FOLDER / "transport.cu",),
+)
+"""The kernels on pairs of stochastic MDPs."""
 
 
 class KernelModule(Protocol):
-    """The kernels, compiled for one problem."""
+    """The kernels of one source, compiled for one problem."""
 
     def launch(
         self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, shared_bytes: int = 0
@@ -65,17 +117,17 @@ class GpuDevice(Protocol):
     def fetch(self, array: Any, out: NDArray[Any]) -> NDArray[Any]:
         """Copy an array to a NumPy array, whose rows may be shorter, and return that."""
 
-    def compile(self, **macros: int | str) -> KernelModule:
-        """Compile the kernels with these macros."""
+    def compile(self, source: KernelSource, **macros: int | str) -> KernelModule:
+        """Compile the kernels of a source with these macros."""
 
 
 class CudaKernelModule:
     """The kernels, compiled by NVRTC; CuPy caches them on the disk."""
 
-    def __init__(self, cupy: Any, macros: dict[str, int | str]) -> None:
+    def __init__(self, cupy: Any, source: KernelSource, macros: dict[str, int | str]) -> None:
         options = ("-std=c++17", *(f"-D{name}={value}" for name, value in macros.items()))
-        module = cupy.RawModule(code=KERNEL_SOURCE.read_text(), options=options)
-        self._kernels = {name: module.get_function(name) for name in KERNEL_NAMES}
+        module = cupy.RawModule(code=source.read(), options=options)
+        self._kernels = {name: module.get_function(name) for name in source.names}
 
     def launch(
         self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, shared_bytes: int = 0
@@ -127,11 +179,11 @@ class CudaDevice:
             self.arrays.ascontiguousarray(source).get(out=pinned)
         target[...] = pinned
 
-    def compile(self, **macros: int | str) -> CudaKernelModule:
-        key = tuple(sorted(macros.items()))
+    def compile(self, source: KernelSource, **macros: int | str) -> CudaKernelModule:
+        key = source, *sorted(macros.items())
         if key not in self._compiled:
             with announce_compilation("the kernels"):
-                self._compiled[key] = CudaKernelModule(self.arrays, macros)
+                self._compiled[key] = CudaKernelModule(self.arrays, source, macros)
         return self._compiled[key]
 
 

@@ -1,118 +1,47 @@
-// Kernels on a whole distance matrix d (S x S), symmetric, with 0 on its diagonal.
+// Kernels on a whole distance matrix d (S x S), symmetric, with 0 on its diagonal; they follow rows.cu.
 //
-// Rows are `pitch` numbers apart, a multiple of 32. Compiled for one problem with
-//   VALUE_TYPE       float or double, the type of the matrix
-//   STATE_BITS       16 or 32, the bits of a state id
-//   SWEEP_THREADS    threads per block of `sweep`
-//   QUADS            groups of 4 columns in the registers of each of them
-//   TILE_SIZE        side of the tiles in which matrices are transposed
+// Compiled for one problem with the macros of rows.cu, and
+//   QUADS            groups of 4 columns in the registers of each thread of `sweep`
 //   LEVEL_TILE_ROWS  rows of the tiles of a level
-//   HAS_COST         whether a matrix `cost` is added to the differences of rewards
 // A pair of states belongs to the row from which the other is at most S/2 to the right, cyclically:
 // each row then computes equally many pairs, and `mirror` copies them across the diagonal.
-
-typedef VALUE_TYPE T;
-#if STATE_BITS == 16
-typedef unsigned short state;
-#else
-typedef unsigned state;
-#endif
-typedef long long wide;
-typedef unsigned long long bits;
-
-struct alignas(16) Quad { unsigned word[4]; };
-struct alignas(4 * sizeof(state)) State4 { state at[4]; };
-struct alignas(16) Value4 { T at[4]; };
-
-__device__ __forceinline__ T maximum(T a, T b) { return a > b ? a : b; }
-
-// a * b + c and a number in the type of the matrix, rounded down: lower bounds stay valid, and do not
-// drift up by rounding.
-__device__ __forceinline__ float fma_down(float a, float b, float c) { return __fmaf_rd(a, b, c); }
-__device__ __forceinline__ double fma_down(double a, double b, double c) { return __fma_rd(a, b, c); }
-__device__ __forceinline__ float round_down(double value, float) { return __double2float_rd(value); }
-__device__ __forceinline__ double round_down(double value, double) { return value; }
-
-// The cost of a pair, and a number plus that, rounded down.
-#if HAS_COST
-#define COST(s, t) cost[(s) * pitch + (t)]
-__device__ __forceinline__ T add_down(T value, double cost) {
-    return round_down(__dadd_rd(double(value), cost), T(0));
-}
-#else
-#define COST(s, t) 0.0
-__device__ __forceinline__ T add_down(T value, double) { return value; }
-#endif
-
-// Copies a row into shared memory asynchronously; `wait_for_copy` waits for it.
-__device__ __forceinline__ void copy_row_async(Quad* target, const Quad* from, int count) {
-#ifdef __CUDA_ARCH__
-    unsigned position = static_cast<unsigned>(__cvta_generic_to_shared(target)) + 16 * threadIdx.x;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < count; i += SWEEP_THREADS, position += 16 * SWEEP_THREADS)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(position), "l"(from + i));
-    asm volatile("cp.async.commit_group;");
-#else
-    for (int i = threadIdx.x; i < count; i += SWEEP_THREADS) target[i] = from[i];
-#endif
-}
-
-__device__ __forceinline__ void wait_for_copy() {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-#endif
-    __syncthreads();
-}
-
-#ifdef __CUDA_ARCH__
-// A predicated load of a column that is not cached; a branch would serialise the loads.
-__device__ __forceinline__ void load_uncached(float& value, const float* row, unsigned column, unsigned cached) {
-    asm("{ .reg .pred p; setp.ge.u32 p, %2, %3; @p ld.global.nc.f32 %0, [%1]; }"
-        : "+f"(value) : "l"(row + column), "r"(column), "r"(cached));
-}
-__device__ __forceinline__ void load_uncached(double& value, const double* row, unsigned column, unsigned cached) {
-    asm("{ .reg .pred p; setp.ge.u32 p, %2, %3; @p ld.global.nc.f64 %0, [%1]; }"
-        : "+d"(value) : "l"(row + column), "r"(column), "r"(cached));
-}
-#else
-__device__ __forceinline__ void load_uncached(T& value, const T* row, unsigned column, unsigned cached) {
-    if (column >= cached) value = row[column];
-}
-#endif
 
 // backup = max(d, F(d)),
 // F(d)(s, t) = cost(s, t) + max_a |R(s, a) - R(t, a)| + discount * d(next(s, a), next(t, a))
 //
-// One block computes the row of s: the first `cached` numbers of d[next(s, a)] are in shared memory, where
-// columns are gathered; the rest is read from global memory. Threads take four columns at a time. `next`
-// and `reward` repeat cyclically, `padded` numbers per action. The discount is a sum of two numbers.
-// `increase` is the largest F(d) - d of each row.
-extern "C" __global__ void __launch_bounds__(SWEEP_THREADS)
-sweep(const T* __restrict__ d, T* __restrict__ backup, const state* __restrict__ next,
-      const T* __restrict__ reward, const double* __restrict__ cost, T discount, T excess, int states,
-      wide pitch, int actions, int padded, unsigned cached, T* increase) {
+// for `count` states s, and the `span` states t to the right of each, cyclically. `d`, `backup` and `cost`
+// have the row of state `first` first; `rows` has the rows of successors. A block computes one state of
+// `order` after the other. Per action, `visits`, the first `cached` numbers of d[next(s, a)] are in shared
+// memory, where columns are gathered; the rest is read from global memory. Threads take four columns at a
+// time. `next` and `reward` repeat cyclically, `padded` numbers per action. The discount is a sum of two
+// numbers. `increase` is the largest F(d) - d of each block.
+extern "C" __global__ void __launch_bounds__(SWEEP_THREADS, 1)
+sweep(const T* __restrict__ rows, const T* __restrict__ d, T* __restrict__ backup,
+      const state* __restrict__ next, const T* __restrict__ reward, const double* __restrict__ cost,
+      const int* __restrict__ order, const Visit* __restrict__ visits, T discount, T excess, int states,
+      int first, int count, int span, wide pitch, int actions, int padded, unsigned cached, T* increase) {
     extern __shared__ Quad space[];
-    const T* row_cached = reinterpret_cast<const T*>(space);
-    const int half = states / 2;
-    for (int s = blockIdx.x; s < states; s += gridDim.x) {
-        T max_increase = T(0);
-        for (int start = (s + 1) & ~3; start <= s + half; start += 4 * QUADS * SWEEP_THREADS) {
-            const int first = start + 4 * threadIdx.x;
+    const int part_columns = 4 * QUADS * SWEEP_THREADS, parts = (span + 4 + part_columns - 1) / part_columns;
+    RowWalk walk(space, cached, rows, visits, count, pitch, actions, parts);
+    T max_increase = T(0);
+    for (int v = walk.low; v < walk.high; ++v) {
+        const int s = order[v];
+        const wide base = wide(s - first) * pitch;
+        for (int part = 0; part < parts; ++part) {
+            const int left = ((s + 1) & ~3) + part * part_columns + 4 * threadIdx.x;
             T top[QUADS][4];
 #pragma unroll
             for (int k = 0; k < QUADS; ++k)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) top[k][i] = T(0);
-            for (int a = 0; a < actions; ++a) {
-                const wide at = wide(a) * padded;
-                const T* __restrict__ row = d + next[at + s] * pitch;
-                copy_row_async(space, reinterpret_cast<const Quad*>(row), cached * sizeof(T) / 16);
+            for (int j = 0; j < actions; ++j) {
+                const wide at = wide(walk.enter(v, part, j)) * padded;
                 const T own_reward = reward[at + s];
-                const State4* __restrict__ columns = reinterpret_cast<const State4*>(next + at + first);
-                const Value4* __restrict__ rewards = reinterpret_cast<const Value4*>(reward + at + first);
+                const State4* __restrict__ columns = reinterpret_cast<const State4*>(next + at + left);
+                const Value4* __restrict__ rewards = reinterpret_cast<const Value4*>(reward + at + left);
                 State4 next_columns = columns[0];
                 Value4 next_rewards = rewards[0];
-                wait_for_copy();
+                const T* __restrict__ row = walk.wait();
 #pragma unroll
                 for (int k = 0; k < QUADS; ++k) {
                     const State4 column = next_columns;
@@ -122,80 +51,85 @@ sweep(const T* __restrict__ d, T* __restrict__ backup, const state* __restrict__
                         next_rewards = rewards[(k + 1) * SWEEP_THREADS];
                     }
                     T next_value[4];
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const unsigned at_most = cached - 1;
-                        next_value[i] = row_cached[column.at[i] < cached ? column.at[i] : at_most];
-                    }
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) load_uncached(next_value[i], row, column.at[i], cached);
+                    gather(next_value, space, row, column, cached);
 #pragma unroll
                     for (int i = 0; i < 4; ++i) {
                         const T gap = fma_down(excess, next_value[i], fabs(own_reward - other.at[i]));
                         top[k][i] = maximum(top[k][i], fma_down(discount, next_value[i], gap));
                     }
                 }
-                __syncthreads();
+                walk.leave();
             }
 #pragma unroll
-            for (int k = 0; k < QUADS; ++k)
+            for (int k = 0; k < QUADS; ++k) {
+                const int position = left + 4 * k * SWEEP_THREADS;
+                const int t = position < states ? position : position - states;
+                // Four aligned columns of one row, or single ones at the ends.
+                if (position > s && position + 3 <= s + span && t % 4 == 0 && t + 3 < states) {
+                    Value4 old, value;
+                    const Quad* from = reinterpret_cast<const Quad*>(d + base + t);
+                    Quad* to = reinterpret_cast<Quad*>(backup + base + t);
+#pragma unroll
+                    for (int i = 0; i < int(sizeof(T)) / 4; ++i) reinterpret_cast<Quad*>(&old)[i] = load_once(from + i);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        const T updated = add_down(top[k][i], COST(s - first, t + i));
+                        value.at[i] = maximum(old.at[i], updated);
+                        max_increase = maximum(max_increase, updated - old.at[i]);
+                    }
+#pragma unroll
+                    for (int i = 0; i < int(sizeof(T)) / 4; ++i) store_once(to + i, reinterpret_cast<Quad*>(&value)[i]);
+                    continue;
+                }
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const int position = first + 4 * k * SWEEP_THREADS + i;
-                    if (position <= s || position > s + half) continue;
-                    const int t = position < states ? position : position - states;
-                    const T old = d[s * pitch + t], value = add_down(top[k][i], COST(s, t));
-                    backup[s * pitch + t] = maximum(old, value);
-                    max_increase = maximum(max_increase, value - old);
+                    if (position + i <= s || position + i > s + span) continue;
+                    const int u = position + i < states ? position + i : position + i - states;
+                    const T old = d[base + u], updated = add_down(top[k][i], COST(s - first, u));
+                    backup[base + u] = maximum(old, updated);
+                    max_increase = maximum(max_increase, updated - old);
                 }
+            }
         }
-        T* maxima = reinterpret_cast<T*>(space);
-        maxima[threadIdx.x] = max_increase;
-        for (int step = 512; step > 0; step /= 2) {
-            __syncthreads();
-            if (threadIdx.x < step && threadIdx.x + step < SWEEP_THREADS)
-                maxima[threadIdx.x] = maximum(maxima[threadIdx.x], maxima[threadIdx.x + step]);
-        }
-        if (threadIdx.x == 0) increase[s] = maxima[0];
-        __syncthreads();
     }
+    write_block_maximum(reinterpret_cast<T*>(space), max_increase, increase);
 }
 
-// Copies the computed half of a matrix across the diagonal, in tiles of TILE_SIZE x TILE_SIZE.
+// Copies the computed half of a matrix across the diagonal.
 extern "C" __global__ void mirror(T* matrix, int states, wide pitch) {
     __shared__ T tile[TILE_SIZE][TILE_SIZE + 1];
-    const int half = states / 2, i0 = TILE_SIZE * blockIdx.y, j0 = TILE_SIZE * blockIdx.x;
-    if (i0 > j0) return;
-    const bool upper = i0 < j0 && j0 + TILE_SIZE - 1 - i0 <= half, lower = j0 - i0 - TILE_SIZE + 1 > half;
-    if (!upper && !lower) {
+    const TilePair pair;
+    if (pair.is_repeated) return;
+    const int half = states / 2, from = pair.from, to = pair.to, right = to - from;
+    // Whether all pairs of the tile belong to its own rows.
+    if (right > 0 ? right < TILE_SIZE || right + TILE_SIZE - 1 > half : -right - TILE_SIZE + 1 <= half) {
         for (int k = threadIdx.x; k < TILE_SIZE * TILE_SIZE; k += blockDim.x) {
-            const int i = i0 + k / TILE_SIZE, j = j0 + k % TILE_SIZE;
-            if (i >= j || j >= states) continue;
+            const int y = from + k / TILE_SIZE, x = to + k % TILE_SIZE, i = y < x ? y : x, j = y < x ? x : y;
+            if (i == j || j >= states || (from == to && y > x)) continue;
             if (j - i <= half) matrix[j * pitch + i] = matrix[i * pitch + j];
             else matrix[i * pitch + j] = matrix[j * pitch + i];
         }
         return;
     }
-    const int from = upper ? i0 : j0, to = upper ? j0 : i0;
-#pragma unroll 8
-    for (int k = threadIdx.x; k < TILE_SIZE * TILE_SIZE; k += blockDim.x) {
-        const int y = k / TILE_SIZE, x = k % TILE_SIZE;
-        if (from + y < states && to + x < states) tile[y][x] = matrix[(from + y) * pitch + to + x];
+#pragma unroll 4
+    for (int k = threadIdx.x; k < TilePair::COUNT; k += blockDim.x) {
+        const int y = TilePair::row(k), x = TilePair::column(k);
+        if (from + y >= states || to + x >= states) continue;
+        const ValueGroup group = *reinterpret_cast<const ValueGroup*>(matrix + (from + y) * pitch + to + x);
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i) tile[y][x + i] = group.at[i];
     }
     __syncthreads();
-#pragma unroll 8
-    for (int k = threadIdx.x; k < TILE_SIZE * TILE_SIZE; k += blockDim.x) {
-        const int y = k / TILE_SIZE, x = k % TILE_SIZE;
-        if (to + y < states && from + x < states) matrix[(to + y) * pitch + from + x] = tile[x][y];
+#pragma unroll 4
+    for (int k = threadIdx.x; k < TilePair::COUNT; k += blockDim.x) {
+        const int y = TilePair::row(k), x = TilePair::column(k);
+        if (to + y >= states || from + x >= states) continue;
+        ValueGroup group;
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i) group.at[i] = tile[x + i][y];
+        *reinterpret_cast<ValueGroup*>(matrix + (to + y) * pitch + from + x) = group;
     }
 }
-
-// One step of the greedy policy, for the pair of `row` and the state that is `offset` to the right of it;
-// later, many steps: their discounted cost, and the pair in which they end.
-struct Step {
-    double cost;
-    state row, offset;
-};
 
 extern "C" __global__ void select_actions(
     const T* __restrict__ d, Step* __restrict__ steps, const state* __restrict__ next,
@@ -219,12 +153,8 @@ extern "C" __global__ void select_actions(
                     y = to_y;
                 }
             }
-            const int right = y >= x ? y - x : y - x + states;
-            Step step;
-            step.cost = offset > 0 ? immediate + COST(s, s + offset < states ? s + offset : s + offset - states) : 0.0;
-            step.row = state(right <= half ? x : y);
-            step.offset = state(right <= half ? right : states - right);
-            steps[wide(s) * (half + 1) + offset] = step;
+            if (offset > 0) immediate += COST(s, s + offset < states ? s + offset : s + offset - states);
+            steps[wide(s) * (half + 1) + offset] = make_step(immediate, x, y, states);
         }
 }
 
@@ -243,11 +173,12 @@ extern "C" __global__ void compose_steps(
     }
 }
 
-// Raises the matrix to the cost of the steps plus the value of the pair where they end. That is a lower
-// bound, as the value of any policy is; `rounding_factor` removes what rounding may have added.
+// The cost of the steps plus the value of the pair where they end. With `keep_larger` the matrix is raised
+// to that, a lower bound, as the value of any policy is; `rounding_factor` removes what rounding may have
+// added.
 extern "C" __global__ void apply_policy_value(
     const T* __restrict__ d, T* __restrict__ backup, const Step* __restrict__ steps, double weight,
-    double rounding_factor, int states, wide pitch) {
+    double rounding_factor, int keep_larger, int states, wide pitch) {
     const int half = states / 2;
     for (int s = blockIdx.y; s < states; s += gridDim.y)
         for (int offset = blockIdx.x * blockDim.x + threadIdx.x; offset <= half;
@@ -257,7 +188,7 @@ extern "C" __global__ void apply_policy_value(
             const int last = step.row + step.offset;
             const double end_value = d[step.row * pitch + (last < states ? last : last - states)];
             const T value = round_down(rounding_factor * (step.cost + weight * end_value), T(0));
-            backup[s * pitch + t] = maximum(d[s * pitch + t], value);
+            backup[s * pitch + t] = keep_larger ? maximum(d[s * pitch + t], value) : value;
         }
 }
 
@@ -325,22 +256,10 @@ extern "C" __global__ void compute_residual(
                 best = value > best ? value : best;
             }
             best += COST(s, t);
-            const double difference = fabs(best - double(d[s * pitch + t]));
-            // NaN counts as an infinite residual.
-            residual_max = difference <= residual_max ? residual_max : difference == difference ? difference : __longlong_as_double(0x7ff0000000000000);
+            residual_max = larger_or_nan(residual_max, fabs(best - double(d[s * pitch + t])));
             top = best > top ? best : top;
         }
     residuals[threadIdx.x] = residual_max;
     values[threadIdx.x] = top;
-    for (int step = blockDim.x / 2; step > 0; step /= 2) {
-        __syncthreads();
-        if (threadIdx.x < step) {
-            residuals[threadIdx.x] = fmax(residuals[threadIdx.x], residuals[threadIdx.x + step]);
-            values[threadIdx.x] = fmax(values[threadIdx.x], values[threadIdx.x + step]);
-        }
-    }
-    if (threadIdx.x == 0) {
-        atomicMax(residual, bits(__double_as_longlong(residuals[0])));
-        atomicMax(largest, bits(__double_as_longlong(values[0])));
-    }
+    write_maxima(residuals, values, residual, largest);
 }
