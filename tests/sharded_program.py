@@ -39,6 +39,11 @@ def build_small_grid() -> MDP:
     return worlds.load("open-grid", rows=9, columns=10, discount=0.6)
 
 
+def build_random_mdp() -> MDP:
+    """An MDP whose rows are all exchanged."""
+    return worlds.load("random", states=26, actions=2, discount=0.8)
+
+
 def build_cyclic_policy(mdp: MDP) -> Any:
     return np.arange(mdp.num_states) % mdp.num_actions
 
@@ -115,6 +120,22 @@ def run_second_part(folder: Path) -> None:
     sharded.on_policy(mdp, build_cyclic_policy(mdp), dtype="float32", output=folder / "pi.npz")
 
 
+def run_cuda_part(folder: Path) -> None:
+    """Compute a distance by the CUDA kernels on emulated devices, with small blocks of rows."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from bisimetric.exact.sharded import solver
+    from tests.emulated_cuda import EmulatedShardDevice
+
+    def find_emulated_devices(group: Any) -> list[Any]:
+        return [EmulatedShardDevice() for _ in group.local_devices]
+
+    solver.find_shard_devices = find_emulated_devices  # type: ignore[attr-defined]
+    mdp = build_random_mdp()
+    block = 3 * 4 * 4 * mdp.num_states
+    sharded.bisimulation(mdp, dtype="float32", block_bytes=block, output=folder / "d.npz")
+
+
 if __name__ == "__main__":
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[3]}"
-    {"first": run_first_part, "second": run_second_part}[sys.argv[1]](Path(sys.argv[2]))
+    parts = {"first": run_first_part, "second": run_second_part, "cuda": run_cuda_part}
+    parts[sys.argv[1]](Path(sys.argv[2]))

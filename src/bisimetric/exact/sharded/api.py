@@ -37,7 +37,8 @@ def bisimulation(
 
     Each device holds its rows of the matrix twice and one block of other devices' rows, never the
     whole matrix. All processes make the same call and get the same result, bit for bit for any
-    number of them.
+    number of them. With CUDA kernels, which need CuPy, one process with all GPUs and several
+    processes agree within the error; `Distance.metadata["sweep_kernel"]` says which kernel ran.
 
     Args:
         mdp: a deterministic MDP.

@@ -236,7 +236,9 @@ def compute_distance(
             if not config.resumes_in_place:
                 group.run_collectively(checkpoint.require_unused)
             group.run_collectively(lambda: checkpoint.require_disk_space(layout))
-        solution = solve(ShardedRun(group, layout, problem, checkpoint, resume))
+        spare = available - layout.device_bytes
+        run = ShardedRun(group, layout, problem, checkpoint, resume, spare_bytes=spare)
+        solution = solve(run)
         metadata = dict(config.metadata)
         if gap is not None:
             metadata["gap"] = describe_gap(gap)

@@ -75,20 +75,22 @@ class Kernels:
     def place_plan(self, plan: ExchangePlan) -> DevicePlan:
         """Copy a plan to the devices."""
 
-        def place(local: NDArray[Any]) -> jax.Array:
-            return jax.make_array_from_callback(
-                (self.layout.num_devices, *local.shape[1:]),
-                self.group.row_sharding(),
-                lambda index: local[plan.local_devices.index(first_row(index))][None],
-            )
-
         batches = (
-            place(plan.source_slots),
-            place(plan.target_rows),
-            place(plan.actions),
-            place(plan.batch_offsets),
+            self.place_parts(plan.source_slots),
+            self.place_parts(plan.target_rows),
+            self.place_parts(plan.actions),
+            self.place_parts(plan.batch_offsets),
         )
-        return DevicePlan(plan.shifts, place(plan.send_rows), batches)
+        return DevicePlan(plan.shifts, self.place_parts(plan.send_rows), batches)
+
+    def place_parts(self, local: NDArray[Any]) -> jax.Array:
+        """Copy the parts of this process's devices, (local, ...), to them: (devices, ...)."""
+        devices = self.group.local_devices
+        return jax.make_array_from_callback(
+            (self.layout.num_devices, *local.shape[1:]),
+            self.group.row_sharding(),
+            lambda index: local[devices.index(first_row(index))][None],
+        )
 
     def fill(self, value: float) -> jax.Array:
         """Create a matrix with `value` off the diagonal, 0 on it and in the padding."""
@@ -157,10 +159,17 @@ class Kernels:
 
         In separate kernels: in one, the compiler would copy whole matrices.
         """
-        due = jax.make_array_from_callback(
-            (self.layout.num_devices,),
-            self.group.row_sharding(),
-            lambda _: np.array([checkpoint_due], np.int32),
+        statistics = self.compare(d, buffer, locate=locate, checkpoint_due=checkpoint_due)
+        maximum = self.compile("maximum", jnp.maximum, (ROW_SPEC, ROW_SPEC), ROW_SPEC, donate=(1,))
+        new = maximum(d, buffer)
+        return self.clear(d), new, statistics
+
+    def compare(
+        self, d: jax.Array, new: jax.Array, *, locate: bool, checkpoint_due: bool = False
+    ) -> SweepStatistics:
+        """Compute the statistics of a sweep from d to `new`."""
+        due = self.place_parts(
+            np.full((len(self.group.local_devices), 1), checkpoint_due, np.int32)
         )
         compare = self.compile(
             ("compare", locate),
@@ -170,14 +179,9 @@ class Kernels:
             (ROW_SPEC, ROW_SPEC, ROW_SPEC),
             (ROW_SPEC, ROW_SPEC, REPLICATED_SPEC),
         )
-        row_increase, row_argmax, extremes = compare(d, buffer, due)
-        maximum = self.compile("maximum", jnp.maximum, (ROW_SPEC, ROW_SPEC), ROW_SPEC, donate=(1,))
-        new = maximum(d, buffer)
+        row_increase, row_argmax, extremes = compare(d, new, due)
         increase, decrease, largest, num_due = np.asarray(extremes).tolist()
-        statistics = SweepStatistics(
-            increase, decrease, largest, row_increase, row_argmax, num_due > 0
-        )
-        return self.clear(d), new, statistics
+        return SweepStatistics(increase, decrease, largest, row_increase, row_argmax, num_due > 0)
 
     def argmax(self, d: jax.Array) -> tuple[int, int]:
         """Return the row and column of the largest entry."""
@@ -209,7 +213,7 @@ class Kernels:
         received = None
         for step, shift in enumerate(plan.shifts):
             if received is None:
-                received = self._compile_send(shift)(d, plan.send_rows, np.int32(step))
+                received = self.compile_send(shift)(d, plan.send_rows, np.int32(step))
                 continue
             # The next block is sent while this one is applied.
             kernel = self.compile(
@@ -238,7 +242,8 @@ class Kernels:
         last = np.int32(len(plan.shifts))
         return kernel(d, buffer, received, plan.batches, last, *operands)
 
-    def _compile_send(self, shift: int) -> Any:
+    def compile_send(self, shift: int) -> Any:
+        """Compile the exchange of a block; its arguments are d, the rows to send and the step."""
         send = functools.partial(_send_block, shift=shift, devices=self.layout.num_devices)
         return self.compile(("send", shift), send, (ROW_SPEC, ROW_SPEC, REPLICATED_SPEC), ROW_SPEC)
 
@@ -364,7 +369,7 @@ def _compute_statistics(
     )
     state = lax.fori_loop(0, height // batch_rows, compare_batch, start)
     row_increase, row_argmax, increase, decrease, largest = state
-    due = checkpoint_due[0].astype(jnp.float64)
+    due = checkpoint_due[0, 0].astype(jnp.float64)
     extremes = [increase.max(), -decrease.min(), largest.max(), due]
     return row_increase, row_argmax, lax.pmax(jnp.stack(extremes), ROW_AXIS)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpy.typing import NDArray
@@ -48,7 +49,9 @@ def write_rows(
             for start in range(0, layout.rows_per_device, layout.shard_rows):
                 end = min(layout.num_states, low + start + layout.shard_rows)
                 if low + start < end:
-                    shard = np.asarray(part.data[start : end - low])
+                    # A copy: JAX would cache all rows of a device on the host, and return them
+                    # again after a kernel has changed them in place.
+                    shard = np.asarray(jnp.array(part.data[start : end - low], copy=True))
                     with name_write_errors(named, path.parent):
                         rows[low + start : end] = shard
 
@@ -100,6 +103,7 @@ def gather_matrix(
     """
     matrix = np.empty((len(row_index), len(row_index)), layout.dtype)
     states = np.argsort(row_index, kind="stable")
+    in_order = np.array_equal(row_index, np.arange(len(row_index)))
     num_rows = max(1, layout.block_rows // layout.num_devices)
     gather = _compile_gather(group, num_rows)
     for start in range(0, layout.rows_per_device, num_rows):
@@ -107,6 +111,9 @@ def gather_matrix(
         start = min(start, layout.rows_per_device - num_rows)
         for device, rows in enumerate(np.asarray(gather(values, np.int32(start)))):
             low = device * layout.rows_per_device + start
+            if in_order:
+                matrix[low : low + num_rows] = rows[: max(0, len(matrix) - low)]
+                continue
             first, last = np.searchsorted(row_index, (low, low + num_rows), sorter=states)
             for s in states[first:last]:
                 matrix[s] = rows[row_index[s] - low][row_index]
