@@ -53,7 +53,7 @@ CORE = Package(
         *(f"explorer/built/{name}.js" for name in ("charts", "page", "notebook", "episode")),
         *(f"explorer/built/{name}.js" for name in ("playground", "playground_worker")),
         "explorer/built/charts.LICENSE",
-        "exact/gpu/kernels.cu",
+        *(f"exact/gpu/{name}.cu" for name in ("rows", "kernels", "lax", "transport", "couplings")),
         "paper/claims.json",
         "paper/claims.toml",
     ),
@@ -62,7 +62,7 @@ CORE = Package(
 )
 ATARI = Package(
     "bisimetric_atari",
-    30_000_000,
+    36_000_000,
     (".py", ".typed", ".safetensors"),
     (
         "py.typed",

@@ -183,6 +183,11 @@ def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> N
         (["learn", "--learning-starts", "9"], "--learning-starts is for --algorithm castro2020"),
         (["learn", "--output-activation", "open"], "--output-activation is for --algorithm cas"),
         (["learn", "--updates", "0"], "--updates is 0 and must be"),
+        (["learn", "--num-networks", "0"], "--num-networks is 0 and must be"),
+        (
+            ["learn", "--algorithm", "mico", "--num-networks", "2"],
+            "--num-networks is for recorded-returns and pair-q, not for mico",
+        ),
         (["learn", "--algorithm", "pair-q", "--lookahead", "0"], "--lookahead is 0 and must be"),
         (["show", "--data", "steps.npz"], "leave out one of them"),
         (["learn", "--learning-rate", "-1"], "--learning-rate is -1.0 and must be"),

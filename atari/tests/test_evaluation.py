@@ -104,7 +104,7 @@ def test_both_included_metrics_are_pseudometrics_of_the_agent(game: str) -> None
             triangle = values[:, :, None] - values[:, None, :] - values.T[None, :, :]
             assert triangle.max() < 1e-4 * values.max()
     # Asterix has fewer updates than the default: see docs/reports/atari.md.
-    expected = learning.count_updates("recorded-returns", game, make_game(8))
+    expected = learning.count_updates("recorded-returns", make_game(8))
     assert updates["castro2020"] == 150_000
     assert updates["pair-q"] == (26_500 if game == "Asterix" else expected)
 

@@ -64,7 +64,7 @@ def learn(
         str | None,
         arg(
             metavar="N",
-            help_behavior_hint="(default: 40k, Pong 60k; pair-q, mico 24k; castro2020: steps / 4)",
+            help_behavior_hint="(default: 60k; pair-q, mico 24k; castro2020: steps / 4)",
         ),
     ] = None,
     hidden: Annotated[
@@ -73,6 +73,9 @@ def learn(
             metavar="N [N ...]",
             help_behavior_hint="(default: 512 512; mico: 256 256; castro2020: 16 16)",
         ),
+    ] = None,
+    num_networks: Annotated[
+        int | None, arg(metavar="N", help_behavior_hint="(default: 4; pair-q: 1)")
     ] = None,
     lookahead: Annotated[
         str | None,
@@ -84,10 +87,7 @@ def learn(
     ] = None,
     batch_size: Annotated[
         int | None,
-        arg(
-            metavar="B",
-            help_behavior_hint="(default: 128; recorded-returns, Pong and Asterix: 256)",
-        ),
+        arg(metavar="B", help_behavior_hint="(default: 128; recorded-returns: 256)"),
     ] = None,
     learning_rate: Annotated[
         float | None,
@@ -125,6 +125,7 @@ def learn(
             reduced-mico are consistent for sampled and sticky actions too
         updates: gradient updates
         hidden: widths of the hidden layers
+        num_networks: networks whose mean is the distance, for recorded-returns and pair-q
         lookahead: steps ahead of a target, for pair-q and castro2020; `inf`: recorded futures
         output_activation: for castro2020: keeps the distance nonnegative; `relu` may stay at 0,
             `open` does not
@@ -162,6 +163,7 @@ def learn(
     changes = omit_none(
         hidden=hidden,
         output_activation=output_activation,
+        num_networks=num_networks,
         batch_size=batch_size,
         learning_rate=learning_rate,
         target_update_period=target_update_period,
@@ -182,7 +184,7 @@ def learn(
         learned = learning.learn(
             data,
             config=_build_config(chosen, found.name, changes),
-            updates=num_updates or learning.count_updates(chosen, found.name, data),
+            updates=num_updates or learning.count_updates(chosen, data),
             seed=seed,
             discount=discount,
             terminal_state=not ignore_terminals,
@@ -252,7 +254,7 @@ def evaluate(
                 None if name == "included" else name, found, player
             )
     for name, each in metrics.items():
-        if _trained_on_seed(each, seed):
+        if _has_training_seed(each, seed):
             raise InputError(
                 f"{name} was learned from games of seed {seed}, which are not held out; choose "
                 "another --seed."
@@ -273,7 +275,7 @@ def evaluate(
     )
 
 
-def _trained_on_seed(metric: LearnedDistance, seed: int) -> bool:
+def _has_training_seed(metric: LearnedDistance, seed: int) -> bool:
     """Return whether a metric was learned from games of this seed, as far as it is recorded."""
     collected = metric.metadata.get("collected", {})
     return seed in (collected.get("seed"), collected.get("key"))
@@ -285,6 +287,10 @@ def _build_config(name: AlgorithmName, game: str, changes: dict[str, Any]) -> Al
 
     config: Any = learning.build_config(name, game)
     fields = dict(changes)
+    if "num_networks" in fields and name not in ("recorded-returns", "pair-q"):
+        raise InputError(
+            f"--num-networks is for recorded-returns and pair-q, not for {name}; leave it out."
+        )
     network = config.network
     shape = {key: fields.pop(key) for key in ("hidden", "output_activation") if key in fields}
     if shape and name in ("mico", "reduced-mico"):

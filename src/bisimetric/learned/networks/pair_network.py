@@ -75,6 +75,7 @@ class PairNetwork:
     output_activation: str = "open"
     init_weights: str = "glorot"
     symmetric: ClassVar[bool] = False
+    weight_dtype: ClassVar[Any] = jnp.float32
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", validate_widths("PairNetwork", self.hidden))
@@ -103,7 +104,10 @@ class PairNetwork:
         widths = (2 * features, *self.hidden, 1)
         keys = jax.random.split(key, len(widths) - 1)
         return [
-            {"weights": self._init_weights(each, before, after), "biases": jnp.zeros(after)}
+            {
+                "weights": self._init_weights(each, before, after),
+                "biases": jnp.zeros(after, self.weight_dtype),
+            }
             for each, before, after in zip(keys, widths[:-1], widths[1:], strict=True)
         ]
 
@@ -135,7 +139,7 @@ class PairNetwork:
 
     def _init_weights(self, key: Array, before: int, after: int) -> Array:
         limit = INIT_LIMITS[self.init_weights](before, after)
-        return jax.random.uniform(key, (before, after), jnp.float32, -limit, limit)
+        return jax.random.uniform(key, (before, after), self.weight_dtype, -limit, limit)
 
 
 @dataclasses.dataclass(frozen=True)
