@@ -12,7 +12,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from jax import Array
 from bisimetric._statistics import compute_confidence_interval
 from bisimetric.learned.castro2020 import Castro2020Config
 from bisimetric.learned.losses import LearnedKind, Objective
-from bisimetric.learned.networks.pair_network import INIT_LIMITS, PairNetwork, Parameters
+from bisimetric.learned.networks.pair_network import PairNetwork, Parameters
 from bisimetric.learned.sources import TrainingSource
 from bisimetric.paper import gridworld
 from bisimetric.paper.gridworld import PAPER_CONFIG
@@ -76,26 +76,12 @@ class FixedHorizonConfig(Castro2020Config):
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class DoublePairNetwork(PairNetwork):
-    """The network of Castro (2020) with float64 weights, as in the published code."""
+    """The network of Castro (2020) with float64 weights, as in the published code.
 
-    def init(self, key: Array, features: int) -> Parameters:
-        """Return random parameters in float64, where JAX has it enabled.
+    JAX must have float64 enabled where it is initialised.
+    """
 
-        Args:
-            key: a JAX random key.
-            features: the number of features of a state.
-
-        Returns:
-            A list of layers.
-        """
-        widths = (2 * features, *self.hidden, 1)
-        keys = jax.random.split(key, len(widths) - 1)
-        layers = []
-        for each, before, after in zip(keys, widths[:-1], widths[1:], strict=True):
-            limit = INIT_LIMITS[self.init_weights](before, after)
-            weights = jax.random.uniform(each, (before, after), jnp.float64, -limit, limit)
-            layers.append({"weights": weights, "biases": jnp.zeros(after, jnp.float64)})
-        return layers
+    weight_dtype: ClassVar[Any] = jnp.float64
 
 
 FIXED = FixedHorizonConfig(
