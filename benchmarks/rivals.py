@@ -76,6 +76,7 @@ def _sweep_block(d, backup, low, high, successor, reward, discount, change):  # 
         row = backup[i]
         for a in range(successor.shape[0]):
             successor_row = d[successor[a, s]]
+            change[s] = table_kernels.read_in_order(successor_row)
             own = reward[a, s]
             if a == 0:
                 for t in range(s):
@@ -99,7 +100,7 @@ def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
     successor = np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32)
     reward = np.ascontiguousarray(mdp.R.T)
     d, change = np.zeros((states, states)), np.zeros(states)
-    size = table_kernels.choose_block_size(states)
+    size = table_kernels.choose_block_size(states, 16)
     backup = np.empty((size, states))
     blocks = range(0, states, size)
     for backward in itertools.cycle((False, True)):
