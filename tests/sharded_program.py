@@ -20,7 +20,7 @@ from bisimetric.exact import sharded
 from bisimetric.exact.sharded.layout import build_layout
 
 BLOCK = 2**22
-CONSTANT = 2**25
+CONSTANT = 2**26
 """Bytes of a process besides its rows and a block: compiled kernels, buffers of files."""
 STACKS = 2**26
 """Bytes that the stacks of threads reserve but hardly use."""
@@ -29,7 +29,8 @@ WIDE_TOL = 0.1
 
 def build_large_ring() -> MDP:
     """A large MDP that needs few sweeps: a ring with steps of one and two."""
-    s, states = np.arange(5200), 5200
+    states = 7000
+    s = np.arange(states)
     successors = np.column_stack([(s + 1) % states, (s + 2) % states])
     return MDP.deterministic(successors, np.column_stack([s, -s]) / states, discount=0.3)
 
