@@ -9,7 +9,7 @@ import pytest
 
 from bisimetric import MDP, exact, worlds
 from bisimetric._rounding import UNIT
-from bisimetric.exact.deterministic import lax_kernels, table_kernels
+from bisimetric.exact.deterministic import choice_evaluation, lax_kernels, table_kernels
 from bisimetric.exact.deterministic.pair_kernels import decode_choice
 from tests.oracles import apply_lax_operator, solve_lax_fixed_point
 from tests.rationals import compute_residual
@@ -125,11 +125,11 @@ def test_values_of_choices_solve_their_linear_system(dtype: str, slack: float) -
                 system[s * states + t, max(x, y) * states + min(x, y)] -= DISCOUNT
     expected = np.linalg.solve(system, gap).reshape(states, states)
     old = d.copy()
-    lax_kernels.evaluate_choices(d, choice, successor, reward, DISCOUNT, bits)
+    choice_evaluation.evaluate_choices(d, choice, successor, reward, DISCOUNT, bits)
     lower = np.tril_indices(states, -1)
     np.testing.assert_allclose(d[lower], expected[lower], rtol=slack)
     assert (d.T[lower] == old.T[lower]).all()
-    lax_kernels.step_towards_values(d, 0.25)
+    choice_evaluation.step_towards_values(d, 0.25)
     step = 0.75 * old.T[lower] + 0.25 * expected[lower]
     np.testing.assert_allclose(d[lower], step, rtol=slack)
     assert (d == d.T).all()
@@ -138,7 +138,7 @@ def test_values_of_choices_solve_their_linear_system(dtype: str, slack: float) -
 def test_a_cycle_longer_than_the_stored_path() -> None:
     # The pairs of two rings, 257 and 256 states long, are one cycle of 65,792 pairs.
     sizes = 257, 256
-    assert sizes[0] * sizes[1] > lax_kernels.PATH_CAPACITY
+    assert sizes[0] * sizes[1] > choice_evaluation.PATH_CAPACITY
     starts = np.repeat([0, sizes[0]], sizes)
     position = np.arange(sum(sizes)) - starts
     successor = starts + (position + 1) % np.repeat(sizes, sizes)
@@ -164,12 +164,12 @@ def test_threads_that_meet_on_a_cycle_agree_to_the_bit(
         backup, _ = sweep(d, successor, reward, choice, discount=0.99)
         d = np.tril(backup, -1) + np.tril(backup, -1).T
     bits = lax_kernels.count_code_bits(4)
-    lax_kernels.evaluate_choices(d, choice, successor, reward, 0.99, bits)
+    choice_evaluation.evaluate_choices(d, choice, successor, reward, 0.99, bits)
     alone = d.tobytes()
     monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
     monkeypatch.setattr("numba.get_num_threads", lambda: threads)
     for _ in range(150):
-        lax_kernels.evaluate_choices(d, choice, successor, reward, 0.99, bits)
+        choice_evaluation.evaluate_choices(d, choice, successor, reward, 0.99, bits)
         assert d.tobytes() == alone
 
 

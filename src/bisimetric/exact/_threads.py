@@ -17,8 +17,6 @@ from typing import Any, Generic, TypeVar
 
 import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 MAX_CHUNKS = 32
@@ -67,10 +65,10 @@ def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int)
 def share_parts(work: Callable[[NDArray[np.int64]], T], num_parts: int, min_parts: int) -> list[T]:
     """Call `work(counter)` on several threads until all parts are claimed; return its results.
 
-    Compiled code claims the next part with `claim_part(counter)`, so that a thread starts one call
-    and not one per part: of many short parts, most of the time would pass between the calls, in
-    which no other thread starts. A call should return after some tens of milliseconds, also where
-    parts are left, so that an interrupt does not wait for long. Each thread has at least
+    Compiled code claims the next part with `_intrinsics.claim_part`, so that a thread starts one
+    call and not one per part: of many short parts, most of the time would pass between the calls,
+    in which no other thread starts. A call should return after some tens of milliseconds, also
+    where parts are left, so that an interrupt does not wait for long. Each thread has at least
     `min_parts` on average.
 
     >>> def work(counter):
@@ -99,21 +97,6 @@ def share_parts(work: Callable[[NDArray[np.int64]], T], num_parts: int, min_part
     for _ in range(threads - 1):
         loops.put(loop)
     return [result for results in loop.run() for result in results]
-
-
-def _type_claim(typing_context: Any, counter: Any) -> Any:
-    """Return the signature and the code of `claim_part`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        one = context.get_constant(types.int64, 1)
-        return builder.atomic_rmw("add", array.data, one, "monotonic")
-
-    return types.int64(counter), generate
-
-
-claim_part: Any = intrinsic(_type_claim)
-"""In a kernel: return the first entry of an int64 array, and increase it by 1, atomically."""
 
 
 class _ParallelLoop(Generic[T]):

@@ -1,22 +1,15 @@
-"""Compiled kernels for d_lax: sweeps of the Hausdorff operator, and the value of fixed choices.
+"""Compiled kernels for d_lax: sweeps of the Hausdorff operator.
 
-A choice (side * A + action) * A + response of a pair (s, t), t < s, fixes the actions of both
-states: on side 0 the state s acts and t responds, on side 1 it is the other way round. Every pair
-then has one successor pair, so that it lies on a path into a cycle. See `table_kernels` for the
-layout of successors and rewards.
+See `choice_evaluation` for the choices of both players, which a sweep may record, and
+`table_kernels` for the layout of successors and rewards.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-from bisimetric.exact.deterministic.pair_kernels import decode_choice, one_minus_power
 from bisimetric.exact.deterministic.table_kernels import (
-    MIN_BLOCK_ROWS,
     NO_NANS,
     Array,
     balance_row,
@@ -26,9 +19,6 @@ from bisimetric.exact.deterministic.table_kernels import (
 
 TILE = 512
 """Columns that are computed together: their intermediate results stay in the first cache."""
-BATCH_SIZE = 32
-PATH_CAPACITY = 2**16
-"""Pairs of a path that are stored; the first ones of a longer path are followed again."""
 
 
 def count_code_bits(actions: int) -> int:
@@ -259,183 +249,6 @@ def _select_rows(d, successor, reward, discount, choice, no_choice, low, high):
                 if lowest_a[b] > best:
                     best, best_choice = lowest_a[b], (actions + b) * actions + response_a[b]
             choice[s, t] = best_choice
-
-
-def evaluate_choices(
-    d: Array, choice: Array, successor: Array, reward: Array, discount: float, code_bits: int
-) -> None:
-    """Compute the value of the choices, v(s, t) = gap + discount * v(its successor pair).
-
-    The value of (s, t), t < s, goes into d[s, t]; the half d[t, s] is not changed. Pairs without
-    a choice keep their distance. Threads follow paths until a pair has a value, and may compute
-    some twice: the value of a pair is the same whichever path it was found on.
-    """
-    rows, no_choice = len(d), 2**code_bits - 1
-    map_rows(lambda low, high: _clear_values(d, choice, no_choice, low, high), rows, rows // 2)
-    map_rows(
-        lambda low, high: _follow_paths(d, choice, successor, reward, discount, low, high),
-        rows,
-        8 * rows,
-    )
-
-
-@njit(cache=True, nogil=True)
-def _clear_values(d, choice, no_choice, low, high):
-    """Set the half that takes the values to -1, but for pairs without a choice."""
-    for i in range(low, high):
-        s = balance_row(i, d.shape[0])
-        row, row_choice = d[s], choice[s]
-        for t in range(s):
-            row[t] = row[t] if row_choice[t] == no_choice else -1.0
-
-
-@njit(cache=True, nogil=True)
-def _follow_paths(d, choice, successor, reward, discount, low, high):
-    """Compute the values of some rows, and of the pairs on their paths.
-
-    A path ends at a pair that has a value, or where it is on a cycle (Brent 1980).
-    """
-    states, actions = np.int64(d.shape[0]), successor.shape[0]
-    flat, flat_choice = d.reshape(-1), choice.reshape(-1)
-    first_action, second_action = _decode_choices(actions)
-    path, gaps = np.empty(PATH_CAPACITY, np.int64), np.empty(PATH_CAPACITY)
-    ahead = np.empty((2, BATCH_SIZE), np.int64)
-    for i in range(low, high):
-        row = np.int64(balance_row(i, states))
-        for column in range(row):
-            if column % BATCH_SIZE == 0:
-                size = min(BATCH_SIZE, row - column)
-                # Reads of successors are in flight together, before paths need them one by one.
-                gaps[0] = _read_ahead(
-                    flat, flat_choice, states, successor, first_action, second_action, row, column,
-                    size, ahead,
-                )  # fmt: skip
-            while flat[row * states + column] < 0.0:
-                s, t = row, np.int64(column)
-                length, turtle, since, power = 0, np.int64(-1), 0, 1
-                value = 0.0
-                while s != t:
-                    if s < t:
-                        s, t = t, s
-                    pair = s * states + t
-                    value = np.float64(flat[pair])
-                    if value >= 0.0:
-                        break
-                    if pair == turtle:
-                        _evaluate_cycle(d, choice, successor, reward, discount, s, t, since)
-                        length = 0
-                        break
-                    if since == power:
-                        turtle, since, power = pair, 0, 2 * power
-                    code = flat_choice[pair]
-                    a, b = first_action[code], second_action[code]
-                    path[length & (PATH_CAPACITY - 1)] = pair
-                    gaps[length & (PATH_CAPACITY - 1)] = abs(reward[a, s] - reward[b, t])
-                    length, since = length + 1, since + 1
-                    s, t, value = np.int64(successor[a, s]), np.int64(successor[b, t]), 0.0
-                order_memory()
-                for k in range(length - 1, max(-1, length - 1 - PATH_CAPACITY), -1):
-                    pair = path[k & (PATH_CAPACITY - 1)]
-                    # Another thread may have evaluated the cycle meanwhile: the value of its first
-                    # pair is a geometric series, and must stay.
-                    known = np.float64(flat[pair])
-                    if known >= 0.0:
-                        value = known
-                    else:
-                        # Rounded as the matrix is, so that no value depends on where a path began.
-                        new = d.dtype.type(gaps[k & (PATH_CAPACITY - 1)] + discount * value)
-                        flat[pair] = new
-                        value = np.float64(new)
-
-
-@intrinsic
-def order_memory(typing_context: Any) -> Any:
-    """Order reads and writes: who sees a value of a path also sees that of its cycle."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("acq_rel")
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-@njit(inline="always")
-def _read_ahead(
-    flat, flat_choice, states, successor, first_action, second_action, row, column, size, ahead
-):
-    """Read the values of the next two pairs on the paths from some pairs of a row."""
-    total = 0.0
-    for k in range(size):
-        ahead[0, k], ahead[1, k] = row, column + k
-    for _ in range(2):
-        for k in range(size):
-            s, t = ahead[0, k], ahead[1, k]
-            pair = s * states + t
-            if s != t and flat[pair] < 0.0:
-                code = flat_choice[pair]
-                x = np.int64(successor[first_action[code], s])
-                y = np.int64(successor[second_action[code], t])
-                ahead[0, k], ahead[1, k] = max(x, y), min(x, y)
-        for k in range(size):
-            total += flat[ahead[0, k] * states + ahead[1, k]]
-    return total
-
-
-@njit(cache=True)
-def _decode_choices(actions):
-    """Return the actions of s and of t for every choice."""
-    first, second = np.empty((2, 2 * actions * actions), np.int64)
-    for choice in range(2 * actions * actions):
-        first[choice], second[choice] = decode_choice(choice, actions)
-    return first, second
-
-
-@njit(cache=True)
-def _evaluate_cycle(d, choice, successor, reward, discount, s, t, length):
-    """Set one pair of a cycle, that of the smallest number, to its infinite-horizon value."""
-    states, actions = d.shape[0], successor.shape[0]
-    first_s, first_t = s, t
-    for _ in range(length):
-        a, b = decode_choice(choice[s, t], actions)
-        s, t = np.int64(successor[a, s]), np.int64(successor[b, t])
-        if s < t:
-            s, t = t, s
-        if s * states + t < first_s * states + first_t:
-            first_s, first_t = s, t
-    value, weight, s, t = 0.0, 1.0, first_s, first_t
-    for _ in range(length):
-        a, b = decode_choice(choice[s, t], actions)
-        value += weight * abs(reward[a, s] - reward[b, t])
-        weight *= discount
-        s, t = np.int64(successor[a, s]), np.int64(successor[b, t])
-        if s < t:
-            s, t = t, s
-    d[first_s, first_t] = value / one_minus_power(discount, length)
-    order_memory()
-
-
-def step_towards_values(d: Array, step: float) -> None:
-    """Set d = d + step * (v - d), with the values of `evaluate_choices`, in both halves."""
-    tiles = -(-len(d) // MIN_BLOCK_ROWS)
-    map_rows(
-        lambda low, high: _step_tiles(d, step, tiles, low, high),
-        tiles,
-        MIN_BLOCK_ROWS * len(d) // 2,
-    )
-
-
-@njit(cache=True, nogil=True)
-def _step_tiles(d, step, tiles, low, high):
-    states = d.shape[0]
-    for k in range(low, high):
-        i = balance_row(k, tiles)
-        for j in range(i, tiles):
-            for t in range(i * MIN_BLOCK_ROWS, min(states, (i + 1) * MIN_BLOCK_ROWS)):
-                first = max(t + 1, j * MIN_BLOCK_ROWS)
-                for s in range(first, min(states, (j + 1) * MIN_BLOCK_ROWS)):
-                    value, old = d[s, t], d[t, s]
-                    value = value if step == 1.0 else old + step * (value - old)
-                    d[s, t], d[t, s] = value, value
 
 
 def shift(d: Array, amount: float, bound: float) -> None:

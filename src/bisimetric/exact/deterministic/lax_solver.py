@@ -24,7 +24,7 @@ import numpy as np
 
 from bisimetric._progress import ProgressBar, convergence_fraction, show_progress
 from bisimetric.exact._request import SolverResult, SweepLimit
-from bisimetric.exact.deterministic import lax_kernels, table_kernels
+from bisimetric.exact.deterministic import choice_evaluation, lax_kernels, table_kernels
 from bisimetric.exact.deterministic.problem import DeterministicProblem
 
 MAX_START_SWEEPS = 24
@@ -180,10 +180,10 @@ class _LaxIteration:
     def evaluate(self, step: float) -> None:
         """Take a step towards the value of the choices."""
         p = self.problem
-        lax_kernels.evaluate_choices(
+        choice_evaluation.evaluate_choices(
             self.d, self.choice, p.successor, p.reward, p.discount, self.code_bits
         )
-        lax_kernels.step_towards_values(self.d, step)
+        choice_evaluation.step_towards_values(self.d, step)
         self.num_evaluations += 1
 
     def optimise_responses(self) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bisimetric import _transport
 from bisimetric._transport import NO_ALLOCATION
-from bisimetric.exact._threads import claim_part
+from bisimetric.exact._intrinsics import claim_part
 from bisimetric.exact.stochastic.distance_kernels import find_next_pair
 from bisimetric.exact.stochastic.move_cache import (
     FLOAT32_MARGIN,

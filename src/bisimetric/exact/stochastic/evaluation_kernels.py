@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from bisimetric._transport import NO_ALLOCATION
-from bisimetric.exact._threads import claim_part
+from bisimetric.exact._intrinsics import claim_part
 from bisimetric.exact.stochastic.coupling_kernels import decode_choice
 from bisimetric.exact.stochastic.distance_kernels import find_next_pair
 from bisimetric.exact.stochastic.move_cache import locate_pair

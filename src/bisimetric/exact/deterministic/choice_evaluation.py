@@ -1,0 +1,199 @@
+"""Compiled kernels for policy evaluation of d_lax: the value of a choice for every pair.
+
+A choice (side * A + action) * A + response of a pair (s, t), t < s, fixes the actions of both
+states: on side 0 the state s acts and t responds, on side 1 it is the other way round. Every pair
+then has one successor pair, so that it lies on a path into a cycle, and its value is that of the
+path: one visit per pair suffices. Successive pairs are far apart in memory. So a thread follows
+several paths in turn, and the next pair of each is read while it follows the others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from bisimetric.exact._intrinsics import order_memory, prefetch
+from bisimetric.exact.deterministic.pair_kernels import decode_choice, one_minus_power
+from bisimetric.exact.deterministic.table_kernels import (
+    MIN_BLOCK_ROWS,
+    Array,
+    balance_row,
+    map_rows,
+)
+
+NUM_PATHS = 16
+"""Paths that a thread follows in turn."""
+PATH_CAPACITY = 2**13
+"""Pairs of a path that are stored, a power of 2; the first ones of a longer path are followed
+again."""
+
+
+def evaluate_choices(
+    d: Array, choice: Array, successor: Array, reward: Array, discount: float, code_bits: int
+) -> None:
+    """Compute the value of the choices, v(s, t) = gap + discount * v(its successor pair).
+
+    The value of (s, t), t < s, goes into d[s, t]; the half d[t, s] is not changed. Pairs without
+    a choice, whose code has all `code_bits`, keep their distance. Paths end at a pair that has a
+    value. Threads may compute some values twice, but the value of a pair is the same whichever path
+    it was found on.
+    """
+    rows, no_choice = len(d), 2**code_bits - 1
+    map_rows(lambda low, high: _clear_values(d, choice, no_choice, low, high), rows, rows // 2)
+    map_rows(
+        lambda low, high: _follow_paths(d, choice, successor, reward, discount, low, high),
+        rows,
+        8 * rows,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _clear_values(d, choice, no_choice, low, high):
+    """Set the half that takes the values to -1, but for pairs without a choice."""
+    for i in range(low, high):
+        s = balance_row(i, d.shape[0])
+        row, row_choice = d[s], choice[s]
+        for t in range(s):
+            row[t] = row[t] if row_choice[t] == no_choice else -1.0
+
+
+@njit(cache=True, nogil=True)
+def _follow_paths(d, choice, successor, reward, discount, low, high):
+    """Compute the values of some rows, and of the pairs on their paths.
+
+    A path ends at a pair that has a value, or where it is on a cycle (Brent 1980).
+    """
+    states, actions = np.int64(d.shape[0]), successor.shape[0]
+    flat, flat_choice = d.reshape(-1), choice.reshape(-1)
+    flat_successor, flat_reward = successor.reshape(-1), reward.reshape(-1)
+    first_offset, second_offset = _index_choices(actions, states)
+    path, gaps = (
+        np.empty((NUM_PATHS, PATH_CAPACITY), np.int64),
+        np.empty((NUM_PATHS, PATH_CAPACITY)),
+    )
+    # Of each path: its first pair, -1 for none; the pair that is reached, as two states; its
+    # length; and for Brent's method a pair on it, the steps since, and when to take a later pair.
+    start = np.full(NUM_PATHS, -1, np.int64)
+    s_end, t_end, length, mark, since, power = np.empty((6, NUM_PATHS), np.int64)
+    i, row, column, num_active = low, np.int64(balance_row(low, states)), np.int64(-1), 0
+    while i < high or num_active > 0:
+        for k in range(NUM_PATHS):
+            if start[k] < 0:
+                # The next pair without a value.
+                while i < high:
+                    column += 1
+                    if column >= row:
+                        i, column = i + 1, np.int64(-1)
+                        row = np.int64(balance_row(i, states))
+                    elif flat[row * states + column] < 0.0:
+                        break
+                if i >= high:
+                    continue
+                start[k] = row * states + column
+                num_active += 1
+                s_end[k], t_end[k], length[k], mark[k], since[k], power[k] = (
+                    row,
+                    column,
+                    0,
+                    -1,
+                    0,
+                    1,
+                )
+            s, t, n = s_end[k], t_end[k], length[k]
+            pair, value = s * states + t, 0.0
+            if s != t:
+                value = np.float64(flat[pair])
+                if value < 0.0 and pair != mark[k]:
+                    if since[k] == power[k]:
+                        mark[k], since[k], power[k] = pair, 0, 2 * power[k]
+                    code = flat_choice[pair]
+                    x, y = first_offset[code] + s, second_offset[code] + t
+                    path[k, n & (PATH_CAPACITY - 1)] = pair
+                    gaps[k, n & (PATH_CAPACITY - 1)] = abs(flat_reward[x] - flat_reward[y])
+                    length[k], since[k] = n + 1, since[k] + 1
+                    s, t = np.int64(flat_successor[x]), np.int64(flat_successor[y])
+                    s_end[k], t_end[k] = max(s, t), min(s, t)
+                    prefetch(flat, s_end[k] * states + t_end[k])
+                    prefetch(flat_choice, s_end[k] * states + t_end[k])
+                    continue
+                if value < 0.0:
+                    _evaluate_cycle(d, choice, successor, reward, discount, s, t, since[k])
+                    n = 0
+            # Who sees a value of a path also sees that of its cycle.
+            order_memory()
+            for m in range(n - 1, max(-1, n - 1 - PATH_CAPACITY), -1):
+                pair = path[k, m & (PATH_CAPACITY - 1)]
+                # The cycle may have been evaluated meanwhile, from another path: the value of its
+                # first pair is a geometric series, and must stay.
+                known = np.float64(flat[pair])
+                if known >= 0.0:
+                    value = known
+                else:
+                    # Rounded as the matrix is, so that no value depends on where a path began.
+                    new = d.dtype.type(gaps[k, m & (PATH_CAPACITY - 1)] + discount * value)
+                    flat[pair] = new
+                    value = np.float64(new)
+            if flat[start[k]] >= 0.0:
+                start[k] = -1
+                num_active -= 1
+            else:
+                s_end[k], t_end[k] = start[k] // states, start[k] % states
+                length[k], mark[k], since[k], power[k] = 0, -1, 0, 1
+
+
+@njit(cache=True)
+def _index_choices(actions, states):
+    """Return where the rows of the actions of s and of t start in (A, S) arrays, by choice."""
+    first, second = np.empty((2, 2 * actions * actions), np.int64)
+    for choice in range(2 * actions * actions):
+        a, b = decode_choice(choice, actions)
+        first[choice], second[choice] = a * states, b * states
+    return first, second
+
+
+@njit(cache=True)
+def _evaluate_cycle(d, choice, successor, reward, discount, s, t, length):
+    """Set one pair of a cycle, that of the smallest number, to its infinite-horizon value."""
+    states, actions = d.shape[0], successor.shape[0]
+    first_s, first_t = s, t
+    for _ in range(length):
+        a, b = decode_choice(choice[s, t], actions)
+        s, t = np.int64(successor[a, s]), np.int64(successor[b, t])
+        if s < t:
+            s, t = t, s
+        if s * states + t < first_s * states + first_t:
+            first_s, first_t = s, t
+    value, weight, s, t = 0.0, 1.0, first_s, first_t
+    for _ in range(length):
+        a, b = decode_choice(choice[s, t], actions)
+        value += weight * abs(reward[a, s] - reward[b, t])
+        weight *= discount
+        s, t = np.int64(successor[a, s]), np.int64(successor[b, t])
+        if s < t:
+            s, t = t, s
+    d[first_s, first_t] = value / one_minus_power(discount, length)
+    order_memory()
+
+
+def step_towards_values(d: Array, step: float) -> None:
+    """Set d = d + step * (v - d), with the values of `evaluate_choices`, in both halves."""
+    tiles = -(-len(d) // MIN_BLOCK_ROWS)
+    map_rows(
+        lambda low, high: _step_tiles(d, step, tiles, low, high),
+        tiles,
+        MIN_BLOCK_ROWS * len(d) // 2,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _step_tiles(d, step, tiles, low, high):
+    states = d.shape[0]
+    for k in range(low, high):
+        i = balance_row(k, tiles)
+        for j in range(i, tiles):
+            for t in range(i * MIN_BLOCK_ROWS, min(states, (i + 1) * MIN_BLOCK_ROWS)):
+                first = max(t + 1, j * MIN_BLOCK_ROWS)
+                for s in range(first, min(states, (j + 1) * MIN_BLOCK_ROWS)):
+                    value, old = d[s, t], d[t, s]
+                    value = value if step == 1.0 else old + step * (value - old)
+                    d[s, t], d[t, s] = value, value
