@@ -50,13 +50,14 @@ def sweep(
     hold_actions: bool = False,
     discount: float = DISCOUNT,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return F(d) below the diagonal by `sweep_with_choices`, and its statistics."""
+    """Return F(d) below the diagonal by `sweep_block`, and its statistics."""
     states, actions = len(d), len(successor)
     backup, stats = np.zeros((states, states)), np.zeros((states, 3))
     classes = np.zeros(states, np.int64) if classes is None else classes
-    lax_kernels.sweep_with_choices(
-        d, backup, 0, states, successor, reward, discount, classes, 50.0, stats, choice,
-        lax_kernels.count_code_bits(actions), hold_actions, 0.0,
+    operator = lax_kernels.LaxOperator(successor, reward, discount, classes, 50.0)
+    lax_kernels.sweep_block(
+        d, backup, 0, states, operator, stats, choice,
+        code_bits=lax_kernels.count_code_bits(actions), hold_actions=hold_actions,
     )  # fmt: skip
     return backup, stats
 

@@ -47,3 +47,88 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
+
+
+@intrinsic
+def replace_last_bits(typing_context: Any, number: Any, mask: Any, bits: Any) -> Any:
+    """Return a float whose last bits, those in an integer mask, are replaced."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integer = ir.IntType(number.bitwidth)
+        whole, mask_bits, new_bits = (
+            builder.bitcast(arguments[0], integer),
+            *(
+                builder.trunc(each, integer) if number.bitwidth < 64 else each
+                for each in arguments[1:]
+            ),
+        )
+        kept = builder.and_(whole, builder.not_(mask_bits))
+        return builder.bitcast(builder.or_(kept, new_bits), arguments[0].type)
+
+    return number(number, types.int64, types.int64), generate
+
+
+VECTOR_BYTES = 32
+"""Bytes that `transpose_block` reads and writes at a time."""
+
+
+@intrinsic
+def transpose_block(
+    typing_context: Any,
+    source: Any,
+    rows: Any,
+    first: Any,
+    stride: Any,
+    column: Any,
+    out: Any,
+    start: Any,
+    out_stride: Any,
+) -> Any:
+    """Set out[start + j * out_stride + i] = source[rows[first + i] * stride + column + j].
+
+    i and j are less than the numbers in `VECTOR_BYTES`. All arrays are contiguous; `rows` is
+    unsigned.
+    """
+    width = VECTOR_BYTES * 8 // source.dtype.bitwidth
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def get_array(k: int) -> Any:
+            return context.make_array(signature.args[k])(context, builder, arguments[k])
+
+        number = ir.IntType(64)
+        source_data, row_data, out_data = (get_array(k).data for k in (0, 1, 5))
+        vector = ir.VectorType(source_data.type.pointee, width).as_pointer()
+        alignment = source.dtype.bitwidth // 8
+
+        def address(data: Any, index: Any) -> Any:
+            return builder.bitcast(builder.gep(data, [index]), vector)
+
+        vectors = []
+        for i in range(width):
+            row = builder.load(builder.gep(row_data, [builder.add(arguments[2], number(i))]))
+            row = builder.zext(row, number) if row.type != number else row
+            index = builder.add(builder.mul(row, arguments[3]), arguments[4])
+            vectors.append(builder.load(address(source_data, index), align=alignment))
+        for j, each in enumerate(_transpose(builder, vectors)):
+            index = builder.add(arguments[6], builder.mul(arguments[7], number(j)))
+            builder.store(each, address(out_data, index), align=alignment)
+        return context.get_dummy_value()
+
+    integer = types.int64
+    return types.void(source, rows, integer, integer, integer, out, integer, integer), generate
+
+
+def _transpose(builder: Any, rows: list[Any]) -> list[Any]:
+    """Transpose a square matrix of vectors: exchange blocks of 1, 2, 4 ... entries."""
+    rows, size, block = list(rows), len(rows), 1
+    while block < size:
+        first = [j if not j & block else size + j - block for j in range(size)]
+        second = [j + block if not j & block else size + j for j in range(size)]
+        for i in range(size):
+            if not i & block:
+                pair = rows[i], rows[i + block]
+                for k, order in ((i, first), (i + block, second)):
+                    mask = ir.Constant(ir.VectorType(ir.IntType(32), size), order)
+                    rows[k] = builder.shuffle_vector(*pair, mask)
+        block *= 2
+    return rows

@@ -6,23 +6,40 @@ See `choice_evaluation` for the choices of both players, which a sweep may recor
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from bisimetric.exact.deterministic.table_kernels import (
-    NO_NANS,
-    Array,
-    balance_row,
-    map_rows,
-    read_in_order,
-)
+from bisimetric.exact._intrinsics import VECTOR_BYTES, replace_last_bits, transpose_block
+from bisimetric.exact.deterministic.table_kernels import NO_NANS, Array, balance_row, map_rows
 
-TILE = 512
+TILE = 256
 """Columns that are computed together: their intermediate results stay in the first cache."""
 
 
+class LaxOperator(NamedTuple):
+    """The Hausdorff operator F of a deterministic MDP.
+
+    With delta(a, b) = |R(s,a) - R(t,b)| + discount * d(n(s,a), n(t,b)), F(d)(s, t) is the larger of
+    max_a min_b delta(a, b) and max_b min_a delta(a, b).
+
+    Attributes:
+        successor, reward: (A, S); sums have the type of rewards.
+        discount: in [0, 1), of the same type.
+        classes: (S,); F(d)(s, t) is `diameter` for states of different classes.
+        diameter: the largest possible distance.
+    """
+
+    successor: Array
+    reward: Array
+    discount: float
+    classes: Array
+    diameter: float
+
+
 def count_code_bits(actions: int) -> int:
-    """Return the bits of a choice, which `sweep_with_choices` puts in place of the last bits of a
+    """Return the bits of a choice, which `sweep_block` puts in place of the last bits of a
     distance: 6 for 4 actions. The largest number of so many bits stands for no choice."""
     return (2 * actions * actions).bit_length()
 
@@ -32,176 +49,156 @@ def sweep_block(
     backup: Array,
     low: int,
     high: int,
-    successor: Array,
-    reward: Array,
-    discount: float,
-    classes: Array,
-    diameter: float,
+    operator: LaxOperator,
     row_stats: Array,
+    choice: Array,
+    *,
+    code_bits: int = 0,
+    hold_actions: bool = False,
+    tolerance: float = 0.0,
 ) -> None:
-    """Compute rows low..high of the Hausdorff operator F(d)(s, t), into `backup`.
+    """Compute rows low..high of F(d), into `backup`, and the choices that attain it.
 
-    With delta(a, b) = |R(s,a) - R(t,b)| + discount * d(n(s,a), n(t,b)) it is the larger of
-    max_a min_b delta(a, b) and max_b min_a delta(a, b). It is `diameter` for states of different
-    `classes` (S,). `row_stats[s]` receives the largest |F(d) - d| and the largest F(d).
+    The code of a choice replaces the last `code_bits` of its delta, so that minima and maxima carry
+    it along: `backup` is below F(d) by at most 2^bits units in the last place. With no bits
+    `backup` is F(d), and the choices stay. States of different classes have no choice. With
+    `hold_actions` only responses change, to those that improve on the present ones by more than
+    `tolerance`. `row_stats[s]` receives the largest |F(d) - d|, the largest F(d), and how many
+    choices changed.
     """
+    mask = np.array([2**code_bits - 1], f"int{8 * operator.reward.itemsize}")
+    margin = operator.reward.dtype.type(tolerance)
 
     def rows(i: int, j: int) -> None:
         _sweep_rows(
-            d, backup, low, successor, reward, discount, classes, diameter, row_stats, low + i,
+            d, backup, low, operator, row_stats, choice, mask, hold_actions, margin, low + i,
             low + j,
         )  # fmt: skip
 
-    map_rows(rows, high - low, high * len(successor) ** 2)
+    map_rows(rows, high - low, high * len(operator.successor) ** 2)
 
 
 @njit(cache=True, nogil=True, fastmath=NO_NANS)
 def _sweep_rows(
-    d, backup, start, successor, reward, discount, classes, diameter, row_stats, low, high
+    d, backup, start, operator, row_stats, choice, mask, hold_actions, tolerance, low, high
 ):
-    actions = successor.shape[0]
-    worst, lowest = np.empty((actions, TILE)), np.empty(TILE)
-    for s in range(low, high):
-        residual, largest = 0.0, 0.0
-        for a in range(actions):
-            row_stats[s, 0] = read_in_order(d[successor[a, s]])
-        for first in range(0, s, TILE):
-            size = min(TILE, s - first)
-            row = backup[s - start, first : first + size]
-            for a in range(actions):
-                successor_row, own = d[successor[a, s]], reward[a, s]
-                for b in range(actions):
-                    following = successor[b, first : first + size]
-                    other_reward = reward[b, first : first + size]
-                    other = worst[b]
-                    for t in range(size):
-                        delta = abs(own - other_reward[t]) + discount * successor_row[following[t]]
-                        lowest[t] = delta if b == 0 else min(lowest[t], delta)
-                        other[t] = delta if a == 0 else min(other[t], delta)
-                for t in range(size):
-                    row[t] = lowest[t] if a == 0 else max(row[t], lowest[t])
+    successor, reward, discount, classes, diameter = operator
+    actions, states = successor.shape
+    has_classes, code_mask = classes.max() > 0, np.int64(mask[0])
+    zero, infinite = reward.dtype.type(0), reward.dtype.type(np.inf)
+    # Entry x of the rows of all successors of a state is one vector of a table, so that they are
+    # read together; where there are few actions, those of several states are.
+    width = VECTOR_BYTES // d.itemsize
+    group_size = max(1, width // actions)
+    num_tables = -(-group_size * actions // width)
+    rows = np.zeros(num_tables * width, np.uint32)
+    tables = np.empty((num_tables, states * width), d.dtype)
+    following = np.zeros((actions, states + width), np.uint32)
+    following[:, :states] = successor
+    tile = np.empty((num_tables * width, TILE), d.dtype)
+    lowest = np.empty((group_size, actions, TILE), reward.dtype)
+    best, worst = np.empty((group_size, TILE), reward.dtype), np.empty(TILE, reward.dtype)
+    best_bits = best.view(mask.dtype)
+    for group in range(low, high, group_size):
+        end = min(high, group + group_size)
+        for k in range((end - group) * actions):
+            rows[k] = successor[k % actions, group + k // actions]
+        for k in range(num_tables):
+            _interleave_rows(d, rows, k * width, width, tables[k])
+        row_stats[group:end] = 0.0
+        for first in range(0, end - 1, TILE):
+            size = min(TILE, end - 1 - first)
+            for k in range(group_size):
+                best[k].fill(0)
+                for a in range(actions):
+                    lowest[k, a].fill(infinite)
             for b in range(actions):
+                for k in range(num_tables):
+                    _gather_columns(tables[k], following[b], first, size, width, tile[k * width :])
+                other_reward = reward[b, first : first + size]
+                for s in range(group, end):
+                    row_choice = choice[s, first : first + size]
+                    worst.fill(infinite)
+                    for a in range(actions):
+                        own, distance = reward[a, s], tile[(s - group) * actions + a]
+                        side_0 = (a * actions + b) & code_mask
+                        side_1 = ((actions + b) * actions + a) & code_mask
+                        lowest_a = lowest[s - group, a]
+                        if hold_actions:
+                            for t in range(size):
+                                delta = abs(own - other_reward[t]) + discount * distance[t]
+                                held = (row_choice[t] == side_0) | (row_choice[t] == side_1)
+                                delta = max(delta - tolerance, zero) if held else delta
+                                value = replace_last_bits(delta, code_mask, side_0)
+                                lowest_a[t] = min(lowest_a[t], value)
+                                value = replace_last_bits(delta, code_mask, side_1)
+                                worst[t] = min(worst[t], value)
+                        else:
+                            for t in range(size):
+                                delta = abs(own - other_reward[t]) + discount * distance[t]
+                                value = replace_last_bits(delta, code_mask, side_0)
+                                lowest_a[t] = min(lowest_a[t], value)
+                                value = replace_last_bits(delta, code_mask, side_1)
+                                worst[t] = min(worst[t], value)
+                    _keep_best(
+                        best[s - group], worst, size, row_choice, actions, actions + b, hold_actions
+                    )
+            for s in range(group, end):
+                size = min(TILE, s - first)
+                if size <= 0:
+                    continue
+                row_choice = choice[s, first : first + size]
+                row_best, row_bits = best[s - group], best_bits[s - group]
+                for a in range(actions):
+                    _keep_best(
+                        row_best, lowest[s - group, a], size, row_choice, actions, a, hold_actions
+                    )
+                for t in range(size if has_classes else 0):
+                    if classes[first + t] != classes[s]:
+                        row_best[t] = replace_last_bits(diameter, code_mask, code_mask)
+                residual, largest, num_changed = zero, zero, 0
+                for t in range(size if code_mask != 0 else 0):
+                    code = row_bits[t] & code_mask
+                    num_changed += row_choice[t] != code
+                    row_choice[t] = code
+                row, old = backup[s - start, first : first + size], d[s, first : first + size]
                 for t in range(size):
-                    row[t] = max(row[t], worst[b, t])
-            old, other_class = d[s, first : first + size], classes[first : first + size]
-            for t in range(size):
-                if other_class[t] != classes[s]:
-                    row[t] = diameter
-                residual = max(residual, abs(row[t] - old[t]))
-                largest = max(largest, row[t])
-        row_stats[s, 0], row_stats[s, 1] = residual, largest
-
-
-def sweep_with_choices(
-    d: Array,
-    backup: Array,
-    low: int,
-    high: int,
-    successor: Array,
-    reward: Array,
-    discount: float,
-    classes: Array,
-    diameter: float,
-    row_stats: Array,
-    choice: Array,
-    code_bits: int,
-    hold_actions: bool,
-    tolerance: float,
-) -> None:
-    """Compute rows low..high of F(d) as `sweep_block` does, and the choices that attain it.
-
-    The code of a choice replaces the last bits of its delta, so that minima and maxima carry it
-    along: `backup` is below F(d) by at most 2^bits units in the last place. States of different
-    `classes` have no choice. With `hold_actions` only responses change, to those that improve on
-    the present ones by more than `tolerance`. `row_stats[s]` also receives how many changed.
-    """
-
-    def rows(i: int, j: int) -> None:
-        _sweep_rows_with_choices(
-            d, backup, low, successor, reward, discount, classes, diameter, row_stats, choice,
-            2**code_bits - 1, hold_actions, tolerance, low + i, low + j,
-        )  # fmt: skip
-
-    map_rows(rows, high - low, high * len(successor) ** 2)
-
-
-@njit(cache=True, nogil=True, fastmath=NO_NANS)
-def _sweep_rows_with_choices(
-    d, backup, start, successor, reward, discount, classes, diameter, row_stats, choice, code_mask,
-    hold_actions, tolerance, low, high,
-):  # fmt: skip
-    actions, has_classes = successor.shape[0], classes.max() > 0
-    # Floats that are not negative are ordered as their bits.
-    worst, lowest = np.empty((actions, TILE), np.int64), np.empty(TILE, np.int64)
-    best, turn, delta = np.empty(TILE, np.int64), np.empty(TILE, np.int64), np.empty(TILE)
-    delta_bits, best_value = delta.view(np.int64), best.view(np.float64)
-    for s in range(low, high):
-        residual, largest, num_changed = 0.0, 0.0, 0
-        for a in range(actions):
-            row_stats[s, 0] = read_in_order(d[successor[a, s]])
-        for first in range(0, s, TILE):
-            size = min(TILE, s - first)
-            row_choice = choice[s, first : first + size]
-            best[:size] = 0
-            for t in range(size if hold_actions else 0):
-                turn[t] = row_choice[t] // actions
-            for a in range(actions):
-                successor_row, own = d[successor[a, s]], reward[a, s]
-                for b in range(actions):
-                    following = successor[b, first : first + size]
-                    other_reward = reward[b, first : first + size]
-                    for t in range(size):
-                        delta[t] = (
-                            abs(own - other_reward[t]) + discount * successor_row[following[t]]
-                        )
-                    side_0 = np.int64(a * actions + b)
-                    side_1 = np.int64((actions + b) * actions + a)
-                    if hold_actions:
-                        for t in range(size):
-                            held = (row_choice[t] == side_0) | (row_choice[t] == side_1)
-                            delta[t] = max(delta[t] - tolerance, 0.0) if held else delta[t]
-                    _keep_lowest(lowest, delta_bits, size, code_mask, side_0, b == 0)
-                    _keep_lowest(worst[b], delta_bits, size, code_mask, side_1, a == 0)
-                _keep_best(best, lowest, size, turn, a, hold_actions)
-            for b in range(actions):
-                _keep_best(best, worst[b], size, turn, actions + b, hold_actions)
-            other_class = classes[first : first + size]
-            for t in range(size if has_classes else 0):
-                if other_class[t] != classes[s]:
-                    best_value[t] = diameter
-                    best[t] |= code_mask
-            row, old = backup[s - start, first : first + size], d[s, first : first + size]
-            for t in range(size):
-                code = best[t] & code_mask
-                num_changed += row_choice[t] != code
-                row_choice[t] = code
-                best[t] &= ~code_mask
-            for t in range(size):
-                row[t] = best_value[t]
-                residual = max(residual, abs(row[t] - old[t]))
-                largest = max(largest, row[t])
-        row_stats[s, 0], row_stats[s, 1], row_stats[s, 2] = residual, largest, num_changed
+                    row[t] = replace_last_bits(row_best[t], code_mask, 0)
+                    residual = max(residual, abs(row[t] - old[t]))
+                    largest = max(largest, row[t])
+                stats = row_stats[s]
+                stats[0], stats[1] = max(stats[0], residual), max(stats[1], largest)
+                stats[2] += num_changed
 
 
 @njit(inline="always")
-def _keep_lowest(lowest, delta_bits, size, code_mask, code, is_first):
-    if is_first:
-        for t in range(size):
-            lowest[t] = (delta_bits[t] & ~code_mask) | code
-    else:
-        for t in range(size):
-            lowest[t] = min(lowest[t], (delta_bits[t] & ~code_mask) | code)
+def _interleave_rows(d, rows, first, width, table):
+    """Set table[x * width + i] = d[rows[first + i], x], for i < width."""
+    states, flat = d.shape[0], d.reshape(-1)
+    whole = states // width * width
+    for x in range(0, whole, width):
+        transpose_block(flat, rows, first, states, x, table, x * width, width)
+    for x in range(whole, states):
+        for i in range(width):
+            table[x * width + i] = d[rows[first + i], x]
 
 
 @njit(inline="always")
-def _keep_best(best, lowest, size, turn, number, hold_actions):
-    """Keep the larger of two; of held actions keep that one."""
+def _gather_columns(table, following, first, size, width, tile):
+    """Set tile[i, t] = table[following[first + t] * width + i], for i < width and t < size."""
+    for t in range(0, size, width):
+        transpose_block(table, following, first + t, width, 0, tile, t, TILE)
+
+
+@njit(inline="always")
+def _keep_best(best, value, size, row_choice, actions, number, hold_actions):
+    """Keep the larger of two; of held actions, whose number is choice // actions, keep that one."""
     if hold_actions:
         for t in range(size):
-            best[t] = lowest[t] if turn[t] == number else best[t]
+            best[t] = value[t] if row_choice[t] // actions == number else best[t]
     else:
         for t in range(size):
-            best[t] = max(best[t], lowest[t])
+            best[t] = max(best[t], value[t])
 
 
 def select_choices(
@@ -209,7 +206,7 @@ def select_choices(
 ) -> None:
     """Select the choices that attain F(d)(s, t), to the last bit; those without one stay so.
 
-    That takes several times as long as `sweep_with_choices`.
+    That takes several times as long as `sweep_block`.
     """
     no_choice, entries = 2**code_bits - 1, len(d) * len(successor) ** 2
     map_rows(

@@ -77,6 +77,13 @@ class _LaxIteration:
     def __init__(self, problem: DeterministicProblem) -> None:
         states = problem.num_states
         self.problem = problem
+        self.operator = lax_kernels.LaxOperator(
+            problem.successor,
+            problem.reward,
+            problem.discount,
+            problem.classes,
+            problem.diameter_bound,
+        )
         self.d = np.zeros((states, states), problem.dtype)
         self.code_bits = lax_kernels.count_code_bits(problem.num_actions)
         self.choice = np.zeros((states, states), np.min_scalar_type(2**self.code_bits - 1))
@@ -109,19 +116,15 @@ class _LaxIteration:
         self, *, with_choices: bool = True, write: bool = True, hold_actions: bool = False
     ) -> None:
         """Sweep once, in place unless `write` is False, in alternating directions."""
-        p, d = self.problem, self.d
-        states, backup = p.num_states, self.backup
-        operator = p.successor, p.reward, p.discount, p.classes, p.diameter_bound, self.row_stats
+        states, d, backup = self.problem.num_states, self.d, self.backup
         blocks = range(0, states, self.block_rows)
         for low in reversed(blocks) if self.num_sweeps % 2 else blocks:
             high = min(states, low + self.block_rows)
-            if with_choices:
-                lax_kernels.sweep_with_choices(
-                    d, backup, low, high, *operator, self.choice, self.code_bits, hold_actions,
-                    p.residual_tolerance,
-                )  # fmt: skip
-            else:
-                lax_kernels.sweep_block(d, backup, low, high, *operator)
+            lax_kernels.sweep_block(
+                d, backup, low, high, self.operator, self.row_stats, self.choice,
+                code_bits=self.code_bits if with_choices else 0, hold_actions=hold_actions,
+                tolerance=self.problem.residual_tolerance,
+            )  # fmt: skip
             if write:
                 table_kernels.write_block(d, backup, low, high)
         self.num_sweeps += 1
