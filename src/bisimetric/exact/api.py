@@ -227,7 +227,7 @@ def lax(
     require_mdp("exact.lax", mdp)
     validate_device("lax", device)
     request = build_request("lax", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount)
-    solver = DeterministicSolver(lax_solver.solve, 1, 6)
+    solver = DeterministicSolver(lax_solver.solve, 1, 8)
     solver = select_solver(device, request, mdp, solver, "lax")
     if gap is not None:
         _reject_options("lax", reward_tol=reward_tol)

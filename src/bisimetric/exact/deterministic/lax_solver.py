@@ -18,6 +18,7 @@ proves its error.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -25,7 +26,7 @@ import numpy as np
 from bisimetric._progress import ProgressBar, convergence_fraction, show_progress
 from bisimetric.exact._request import SolverResult, SweepLimit
 from bisimetric.exact.deterministic import choice_evaluation, lax_kernels, table_kernels
-from bisimetric.exact.deterministic.problem import DeterministicProblem
+from bisimetric.exact.deterministic.problem import MAX_SERIAL_STATES, DeterministicProblem
 
 MAX_START_SWEEPS = 24
 START_REDUCTION = 0.07
@@ -49,16 +50,19 @@ MAX_RESPONSES = 50
 """Rounds of policy iteration over the responses."""
 NUM_BLOCKS = 4
 """Blocks of rows of an in-place sweep."""
+MAX_START_ERROR = 0.1
+"""The largest relative error of a useful start in single precision."""
 NUM_SAMPLES = 20_000
 """Pairs on which the mean change of a sweep is measured."""
 
 
 def solve(problem: DeterministicProblem) -> SolverResult:
-    """Compute d_lax by damped Newton steps."""
+    """Compute d_lax by damped Newton steps, the first ones in single precision."""
     iteration = _LaxIteration(problem)
     with show_progress(1.0, "d_lax: digits of the error") as progress:
         iteration.progress = progress
-        iteration.run_start()
+        if not iteration.start_in_single_precision():
+            iteration.run_start()
         for hold_actions in (False, True):
             if not iteration.run_rounds(hold_actions=hold_actions):
                 break
@@ -72,23 +76,26 @@ def solve(problem: DeterministicProblem) -> SolverResult:
 
 
 class _LaxIteration:
-    """The distance matrix and the choices of both players: about 1.4 matrices of memory in all."""
+    """The distance matrix and the choices of both players: about 1.4 matrices of memory in all.
+
+    Sums have the type of the rewards.
+    """
 
     def __init__(self, problem: DeterministicProblem) -> None:
-        states = problem.num_states
+        states, kind = problem.num_states, problem.reward.dtype
         self.problem = problem
         self.operator = lax_kernels.LaxOperator(
             problem.successor,
             problem.reward,
-            problem.discount,
+            kind.type(problem.discount),
             problem.classes,
-            problem.diameter_bound,
+            kind.type(problem.diameter_bound),
         )
         self.d = np.zeros((states, states), problem.dtype)
         self.code_bits = lax_kernels.count_code_bits(problem.num_actions)
         self.choice = np.zeros((states, states), np.min_scalar_type(2**self.code_bits - 1))
         self.block_rows = table_kernels.choose_block_size(states, NUM_BLOCKS)
-        self.backup = np.empty((self.block_rows, states))
+        self.backup = np.empty((self.block_rows, states), kind)
         self.row_stats = np.zeros((states, 3))
         self.num_sweeps, self.num_evaluations = 0, 0
         self.num_changed = 0
@@ -101,6 +108,51 @@ class _LaxIteration:
         self.sample_pairs = s[s != t], t[s != t]
 
     @property
+    def bound(self) -> float:
+        """The largest possible distance, also of states with different labels."""
+        p = self.problem
+        return max(p.diameter_bound, p.largest_gap / (1 - p.discount))
+
+    @property
+    def code_error(self) -> float:
+        """The largest relative error of a sweep with choices, whose codes replace the last bits."""
+        return 2.0**self.code_bits * float(np.finfo(self.problem.reward.dtype).eps)
+
+    def start_in_single_precision(self) -> bool:
+        """Take the solution in single precision for a start; return False if it is of no use.
+
+        Sweeps then read half the memory. Distances are scaled to at most 1, which float32 can hold
+        whatever the units of the rewards.
+        """
+        p = self.problem
+        scale = 2.0 ** -np.frexp(self.bound)[1] if 0 < self.bound < np.inf else 0.0
+        single = np.dtype(np.float32)
+        error = self.code_error * float(np.finfo(single).eps / np.finfo(p.reward.dtype).eps)
+        if (
+            p.num_states <= MAX_SERIAL_STATES
+            or scale == 0
+            or error > MAX_START_ERROR * (1 - p.discount)
+        ):
+            return False
+        start = _LaxIteration(
+            dataclasses.replace(
+                p,
+                reward=(scale * p.reward).astype(single),
+                diameter_bound=scale * p.diameter_bound,
+                residual_tolerance=0.0,
+                dtype=single,
+            )
+        )
+        start.progress = self.progress
+        start.choice = self.choice
+        start.run_start()
+        start.run_rounds(hold_actions=False)
+        np.multiply(start.d, 1 / scale, out=self.d)
+        self.num_sweeps, self.num_evaluations = start.num_sweeps, start.num_evaluations
+        self.residual, self.largest = start.residual / scale, start.largest / scale
+        return True
+
+    @property
     def tolerance(self) -> float:
         """The residual to reach; below the precision floor no sweep can help."""
         precision_floor = 2 * float(np.finfo(self.problem.dtype).eps)
@@ -109,8 +161,7 @@ class _LaxIteration:
     @property
     def has_converged(self) -> bool:
         """Whether only sweeps without choices, which are more precise, can do better."""
-        code_floor = 2.0**self.code_bits * float(np.finfo(np.float64).eps) * self.largest
-        return self.residual <= max(self.tolerance, 2 * code_floor)
+        return self.residual <= max(self.tolerance, 2 * self.code_error * self.largest)
 
     def sweep(
         self, *, with_choices: bool = True, write: bool = True, hold_actions: bool = False
@@ -147,10 +198,9 @@ class _LaxIteration:
                 previous, change = change, self.sample_mean() - before
                 # In-place sweeps contract a constant somewhat faster than by the discount.
                 contraction = 1 - self.problem.discount
-                bound = max(self.problem.diameter_bound, self.problem.largest_gap / contraction)
                 slope = (change - previous) / amount if amount else -1.5 * contraction
                 amount = -change / min(slope, -0.5 * contraction)
-                lax_kernels.shift(self.d, amount, bound)
+                lax_kernels.shift(self.d, amount, self.bound)
 
     def run_rounds(self, *, hold_actions: bool) -> bool:
         """Sweep and evaluate in turn, until converged; return whether that stopped helping."""

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bisimetric.exact._intrinsics import VECTOR_BYTES, transpose_block
 from bisimetric.exact._threads import map_chunks
 
 MIN_PARALLEL_ENTRIES = 2**18
@@ -26,8 +27,6 @@ T = TypeVar("T")
 
 NO_NANS = {"nnan", "nsz"}
 """Allows vectorised maxima; changes no sum or product."""
-TRANSPOSED_ROWS = 32
-"""Rows of a block that are transposed together: they stay in the first cache."""
 MIN_BLOCK_ROWS = 64
 """The least number of rows that are computed together, from the same matrix."""
 
@@ -144,16 +143,25 @@ def map_columns(kernel: Callable[[int, int], T], low: int, high: int) -> list[T]
 
 @njit(cache=True, nogil=True)
 def _write_columns(d, backup, start, end, low, high):
+    width, states = VECTOR_BYTES // d.itemsize, d.shape[0]
+    flat, flat_backup = d.reshape(-1), backup.reshape(-1)
+    # Blocks of `width` rows and columns left of the diagonal are transposed in registers.
+    whole = start + (end - start) // width * width if d.itemsize == backup.itemsize else start
+    rows = np.arange(end - start).astype(np.uint32)
     for tile in range(low, high):
         first, last = tile * MIN_BLOCK_ROWS, min(end, (tile + 1) * MIN_BLOCK_ROWS)
-        for row in range(start, end, TRANSPOSED_ROWS):
-            stop = min(end, row + TRANSPOSED_ROWS)
-            for s in range(max(row, first + 1), stop):
-                for t in range(first, min(s, last)):
-                    d[s, t] = backup[s - start, t]
-            for t in range(first, last):
-                for s in range(max(row, t + 1), stop):
-                    d[t, s] = backup[s - start, t]
+        for s in range(max(start, first + 1), end):
+            for t in range(first, min(s, last)):
+                d[s, t] = backup[s - start, t]
+        in_blocks = whole if last <= start else start
+        for t in range(first, last if in_blocks > start else first, width):
+            for s in range(start, in_blocks, width):
+                transpose_block(
+                    flat_backup, rows, s - start, states, t, flat, t * states + s, states
+                )
+        for t in range(first, last):
+            for s in range(max(in_blocks, t + 1), end):
+                d[t, s] = backup[s - start, t]
 
 
 def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array) -> None:
