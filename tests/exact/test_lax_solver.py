@@ -6,11 +6,14 @@ import importlib
 
 import numpy as np
 import pytest
+from numba import njit
 
 from bisimetric import MDP, exact, worlds
 from bisimetric._rounding import UNIT
+from bisimetric.exact._intrinsics import transpose_block
 from bisimetric.exact.deterministic import choice_evaluation, lax_kernels, table_kernels
 from bisimetric.exact.deterministic.pair_kernels import decode_choice
+from bisimetric.exact.deterministic.problem import build_problem
 from tests.oracles import apply_lax_operator, solve_lax_fixed_point
 from tests.rationals import compute_residual
 
@@ -103,8 +106,11 @@ def test_held_actions_stay_and_responses_are_the_best() -> None:
         assert value(int(choice[s, t])) <= best * (1 + 256 * UNIT)
 
 
+@pytest.mark.parametrize("trace_decay", [1.0, 0.7, 0.0])
 @pytest.mark.parametrize(("dtype", "slack"), [("float64", 1e-13), ("float32", 1e-5)])
-def test_values_of_choices_solve_their_linear_system(dtype: str, slack: float) -> None:
+def test_values_of_choices_solve_their_linear_system(
+    dtype: str, slack: float, trace_decay: float
+) -> None:
     states = 20
     _, successor, reward, d = random_problem(states, 2, 3)
     d = d.astype(dtype)
@@ -113,27 +119,85 @@ def test_values_of_choices_solve_their_linear_system(dtype: str, slack: float) -
     bits = lax_kernels.count_code_bits(2)
     without = rng.random((states, states)) < 0.1
     choice[without] = 2**bits - 1
-    system, gap = np.eye(states * states), np.zeros(states * states)
+    system, constant = np.eye(states * states), np.zeros(states * states)
     for s in range(states):
         for t in range(s):
             if without[s, t]:
-                gap[s * states + t] = d[s, t]
+                constant[s * states + t] = d[s, t]
                 continue
             a, b = decode_choice(choice[s, t], 2)
             x, y = int(successor[a, s]), int(successor[b, t])
-            gap[s * states + t] = abs(reward[a, s] - reward[b, t])
+            constant[s * states + t] = (
+                abs(reward[a, s] - reward[b, t]) + DISCOUNT * (1 - trace_decay) * d[x, y]
+            )
             if x != y:
-                system[s * states + t, max(x, y) * states + min(x, y)] -= DISCOUNT
-    expected = np.linalg.solve(system, gap).reshape(states, states)
-    old = d.copy()
-    choice_evaluation.evaluate_choices(d, choice, successor, reward, DISCOUNT, bits)
+                system[s * states + t, max(x, y) * states + min(x, y)] -= DISCOUNT * trace_decay
+    expected = np.linalg.solve(system, constant).reshape(states, states)
+    choice_evaluation.evaluate_choices(d, choice, successor, reward, DISCOUNT, bits, trace_decay)
     lower = np.tril_indices(states, -1)
     np.testing.assert_allclose(d[lower], expected[lower], rtol=slack)
-    assert (d.T[lower] == old.T[lower]).all()
-    choice_evaluation.step_towards_values(d, 0.25)
-    step = 0.75 * old.T[lower] + 0.25 * expected[lower]
-    np.testing.assert_allclose(d[lower], step, rtol=slack)
     assert (d == d.T).all()
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_blocks_are_transposed(width: int) -> None:
+    source = np.arange(300.0, dtype=f"float{256 // width}")
+    rows = np.random.default_rng(0).permutation(20).astype(np.uint32)
+    out = np.zeros(300, source.dtype)
+
+    @njit
+    def run(source, rows, out):  # type: ignore[no-untyped-def]
+        transpose_block(source, rows, 3, 14, 2, out, 5, 11)
+
+    run(source, rows, out)
+    expected = np.zeros_like(out)
+    for i in range(width):
+        for j in range(width):
+            expected[5 + j * 11 + i] = source[int(rows[3 + i]) * 14 + 2 + j]
+    assert (out == expected).all()
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200, 1.0])
+def test_a_start_in_single_precision_saves_rounds_in_double_precision(scale: float) -> None:
+    rng = np.random.default_rng(5)
+    mdp = MDP.deterministic(
+        rng.integers(300, size=(300, 3)), scale * (1e3 + rng.random((300, 3))), discount=0.99
+    )
+    problem = build_problem(mdp, np.dtype(np.float64), 1e-9 * scale, mdp.diameter_bound, lax=True)
+    iteration = lax_solver._LaxIteration(problem)
+    assert iteration.can_start_in_single_precision
+    assert not iteration.start_in_single_precision()
+    assert 0 < iteration.residual < 5e-3 * scale
+    before = iteration.num_evaluations
+    assert not iteration.run_rounds()
+    assert before > 8 > iteration.num_evaluations - before
+
+
+def test_no_start_in_single_precision_where_rounding_errors_add_up() -> None:
+    mdp = worlds.load("random", states=300)
+    for discount, expected in ((0.99, True), (0.9995, False)):
+        problem = build_problem(
+            mdp.replace(discount=discount), np.dtype(np.float64), 1e-9, 1e3, lax=True
+        )
+        iteration = lax_solver._LaxIteration(problem)
+        assert iteration.can_start_in_single_precision is expected
+
+
+@pytest.mark.parametrize("discount", [0.999, 0.9999])
+def test_rounds_are_few_for_discounts_near_one(discount: float) -> None:
+    mdp = worlds.load("random", states=300, discount=discount)
+    d = exact.lax(mdp)
+    assert d.metadata["sweeps"] < 120  # value iteration takes thousands
+    assert d.error <= 1e-6
+
+
+def test_an_unreachable_tolerance_ends_at_the_precision_floor() -> None:
+    # The residual of sweeps with choices stayed just above the floor, for thousands of sweeps.
+    rng = np.random.default_rng(0)
+    mdp = MDP.deterministic(
+        rng.integers(400, size=(400, 4)), 1e200 * rng.random((400, 4)), discount=0.99
+    )
+    assert exact.lax(mdp, tol=1e190).metadata["sweeps"] < 120
 
 
 def test_a_cycle_longer_than_the_stored_path() -> None:
@@ -204,7 +268,8 @@ def test_every_fallback_proves_its_error_in_rationals(
         for dtype in ("float64", "float32"):
             d = exact.lax(mdp, dtype=dtype)
             assert compute_residual(d) <= d.error * (1 - discount)
-            assert d.error <= (1e-6 if dtype == "float64" else 0.01)
+            floor = 4 * np.finfo(np.float32).eps * d.values.max() / (1 - discount)
+            assert d.error <= (1e-6 if dtype == "float64" else floor)
 
 
 def test_states_of_different_labels_keep_the_diameter() -> None:

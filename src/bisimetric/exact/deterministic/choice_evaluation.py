@@ -1,10 +1,14 @@
-"""Compiled kernels for policy evaluation of d_lax: the value of a choice for every pair.
+"""Compiled kernels for policy evaluation of d_lax: the values of a choice per pair.
 
 A choice (side * A + action) * A + response of a pair (s, t), t < s, fixes the actions of both
 states: on side 0 the state s acts and t responds, on side 1 it is the other way round. Every pair
 then has one successor pair, so that it lies on a path into a cycle, and its value is that of the
 path: one visit per pair suffices. Successive pairs are far apart in memory. So a thread follows
 several paths in turn, and the next pair of each is read while it follows the others.
+
+The values may be those of lambda-policy iteration (Bertsekas & Ioffe 1996), which trusts a choice
+less the later it is made: v(s, t) = gap + discount * ((1 - lambda) * d + lambda * v)(successor
+pair). With lambda 1 it is the infinite-horizon value, and with 0 that of one step.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ from numba import njit
 from bisimetric.exact._intrinsics import order_memory, prefetch
 from bisimetric.exact.deterministic.pair_kernels import decode_choice, one_minus_power
 from bisimetric.exact.deterministic.table_kernels import (
-    MIN_BLOCK_ROWS,
     Array,
     balance_row,
     map_rows,
+    mirror,
 )
 
 NUM_PATHS = 16
@@ -29,22 +33,30 @@ again."""
 
 
 def evaluate_choices(
-    d: Array, choice: Array, successor: Array, reward: Array, discount: float, code_bits: int
+    d: Array,
+    choice: Array,
+    successor: Array,
+    reward: Array,
+    discount: float,
+    code_bits: int,
+    trace_decay: float = 1.0,
 ) -> None:
-    """Compute the value of the choices, v(s, t) = gap + discount * v(its successor pair).
+    """Replace d by the values of the choices, with lambda = `trace_decay`.
 
-    The value of (s, t), t < s, goes into d[s, t]; the half d[t, s] is not changed. Pairs without
-    a choice, whose code has all `code_bits`, keep their distance. Paths end at a pair that has a
-    value. Threads may compute some values twice, but the value of a pair is the same whichever path
-    it was found on.
+    Pairs without a choice, whose code has all `code_bits`, keep their distance. The values go into
+    d[s, t], t < s, while d[t, s] has the distances before; then they are mirrored. Paths end at a
+    pair that has a value. Threads may compute some values twice, but the value of a pair is the
+    same whichever path it was found on.
     """
     rows, no_choice = len(d), 2**code_bits - 1
     map_rows(lambda low, high: _clear_values(d, choice, no_choice, low, high), rows, rows // 2)
+    weights = discount * trace_decay, discount * (1 - trace_decay)
     map_rows(
-        lambda low, high: _follow_paths(d, choice, successor, reward, discount, low, high),
+        lambda low, high: _follow_paths(d, choice, successor, reward, weights, low, high),
         rows,
         8 * rows,
     )
+    mirror(d)
 
 
 @njit(cache=True, nogil=True)
@@ -58,12 +70,13 @@ def _clear_values(d, choice, no_choice, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _follow_paths(d, choice, successor, reward, discount, low, high):
+def _follow_paths(d, choice, successor, reward, weights, low, high):
     """Compute the values of some rows, and of the pairs on their paths.
 
     A path ends at a pair that has a value, or where it is on a cycle (Brent 1980).
     """
     states, actions = np.int64(d.shape[0]), successor.shape[0]
+    weight, old_weight = weights
     flat, flat_choice = d.reshape(-1), choice.reshape(-1)
     flat_successor, flat_reward = successor.reshape(-1), reward.reshape(-1)
     first_offset, second_offset = _index_choices(actions, states)
@@ -103,6 +116,8 @@ def _follow_paths(d, choice, successor, reward, discount, low, high):
             pair, value = s * states + t, 0.0
             if s != t:
                 value = np.float64(flat[pair])
+                if old_weight > 0.0 and n > 0:
+                    gaps[k, (n - 1) & (PATH_CAPACITY - 1)] += old_weight * flat[t * states + s]
                 if value < 0.0 and pair != mark[k]:
                     if since[k] == power[k]:
                         mark[k], since[k], power[k] = pair, 0, 2 * power[k]
@@ -115,9 +130,11 @@ def _follow_paths(d, choice, successor, reward, discount, low, high):
                     s_end[k], t_end[k] = max(s, t), min(s, t)
                     prefetch(flat, s_end[k] * states + t_end[k])
                     prefetch(flat_choice, s_end[k] * states + t_end[k])
+                    if old_weight > 0.0:
+                        prefetch(flat, t_end[k] * states + s_end[k])
                     continue
                 if value < 0.0:
-                    _evaluate_cycle(d, choice, successor, reward, discount, s, t, since[k])
+                    _evaluate_cycle(d, choice, successor, reward, weights, s, t, since[k])
                     n = 0
             # Who sees a value of a path also sees that of its cycle.
             order_memory()
@@ -130,7 +147,7 @@ def _follow_paths(d, choice, successor, reward, discount, low, high):
                     value = known
                 else:
                     # Rounded as the matrix is, so that no value depends on where a path began.
-                    new = d.dtype.type(gaps[k, m & (PATH_CAPACITY - 1)] + discount * value)
+                    new = d.dtype.type(gaps[k, m & (PATH_CAPACITY - 1)] + weight * value)
                     flat[pair] = new
                     value = np.float64(new)
             if flat[start[k]] >= 0.0:
@@ -152,9 +169,10 @@ def _index_choices(actions, states):
 
 
 @njit(cache=True)
-def _evaluate_cycle(d, choice, successor, reward, discount, s, t, length):
+def _evaluate_cycle(d, choice, successor, reward, weights, s, t, length):
     """Set one pair of a cycle, that of the smallest number, to its infinite-horizon value."""
     states, actions = d.shape[0], successor.shape[0]
+    weight, old_weight = weights
     first_s, first_t = s, t
     for _ in range(length):
         a, b = decode_choice(choice[s, t], actions)
@@ -163,37 +181,14 @@ def _evaluate_cycle(d, choice, successor, reward, discount, s, t, length):
             s, t = t, s
         if s * states + t < first_s * states + first_t:
             first_s, first_t = s, t
-    value, weight, s, t = 0.0, 1.0, first_s, first_t
+    value, power, s, t = 0.0, 1.0, first_s, first_t
     for _ in range(length):
         a, b = decode_choice(choice[s, t], actions)
-        value += weight * abs(reward[a, s] - reward[b, t])
-        weight *= discount
+        gap = abs(reward[a, s] - reward[b, t])
         s, t = np.int64(successor[a, s]), np.int64(successor[b, t])
         if s < t:
             s, t = t, s
-    d[first_s, first_t] = value / one_minus_power(discount, length)
+        value += power * (gap + old_weight * d[t, s])
+        power *= weight
+    d[first_s, first_t] = value / one_minus_power(weight, length)
     order_memory()
-
-
-def step_towards_values(d: Array, step: float) -> None:
-    """Set d = d + step * (v - d), with the values of `evaluate_choices`, in both halves."""
-    tiles = -(-len(d) // MIN_BLOCK_ROWS)
-    map_rows(
-        lambda low, high: _step_tiles(d, step, tiles, low, high),
-        tiles,
-        MIN_BLOCK_ROWS * len(d) // 2,
-    )
-
-
-@njit(cache=True, nogil=True)
-def _step_tiles(d, step, tiles, low, high):
-    states = d.shape[0]
-    for k in range(low, high):
-        i = balance_row(k, tiles)
-        for j in range(i, tiles):
-            for t in range(i * MIN_BLOCK_ROWS, min(states, (i + 1) * MIN_BLOCK_ROWS)):
-                first = max(t + 1, j * MIN_BLOCK_ROWS)
-                for s in range(first, min(states, (j + 1) * MIN_BLOCK_ROWS)):
-                    value, old = d[s, t], d[t, s]
-                    value = value if step == 1.0 else old + step * (value - old)
-                    d[s, t], d[t, s] = value, value

@@ -1,14 +1,16 @@
 """d_lax of a deterministic MDP: the value of a game on the pair graph.
 
-The greedy choices of both players send each pair to one other, so that their infinite-horizon value
-is computed exactly, in one visit per pair. Taking it as the next matrix is a Newton step
-(Pollatschek & Avi-Itzhak 1969), which may diverge in games, so the step is damped (Filar &
-Tolwinski 1991):
+The greedy choices of both players send each pair to one other, so that their value is computed
+exactly, in one visit per pair. Taking their infinite-horizon value as the next matrix is a Newton
+step (Pollatschek & Avi-Itzhak 1969), which may diverge in games. So it is that of lambda-policy
+iteration (Bertsekas & Ioffe 1996), which trusts a choice less the later it is made:
 
     start     in-place sweeps; a multiple of 1 is added to all distances, since their mean
               approaches its limit only as discount^k
-    rounds    one in-place sweep that records the greedy choices, then a step towards their value,
-              the shorter the more choices changed in the last round
+    rounds    one in-place sweep that records the greedy choices, then their value, with a lambda
+              that is nearer to 1 the fewer choices changed in the last round
+
+Both are in single precision until rounding matters, and then in double precision.
 
 If that fails to reduce the residual, the actions of the maximising player are held until the
 responses to them are optimal (Hoffman & Karp 1966): those values increase monotonically, at any
@@ -28,19 +30,18 @@ from bisimetric.exact._request import SolverResult, SweepLimit
 from bisimetric.exact.deterministic import choice_evaluation, lax_kernels, table_kernels
 from bisimetric.exact.deterministic.problem import MAX_SERIAL_STATES, DeterministicProblem
 
-MAX_START_SWEEPS = 24
-START_REDUCTION = 0.07
+MAX_START_SWEEPS = 16
+START_REDUCTION = 0.1
 """The start ends when the residual is this fraction of the first."""
 FIRST_SHIFT = 4
 """Sweeps before the mean is extrapolated for the first time."""
 SWEEPS_PER_SHIFT = 3
-CHANGED_FRACTION = 0.01
-"""If this fraction of the choices changed, half of a step is taken."""
+CHANGE_RATE = 2.0
+"""The rate at which trust in a choice decays per step, in units of the fraction that changed."""
 GOOD_STEP = 0.75
-"""Steps that reduce the residual by this fraction of what they promise allow longer ones."""
+"""Precise steps go on while each reduces the residual to this fraction."""
 PATIENCE, HOLD_PATIENCE = 24, 200
 """Rounds in which the residual must halve, the second while actions are held."""
-MIN_GOOD_STEPS = 3
 DIVERGED = 8
 """Steps have failed when the residual is so many times that of the start."""
 MAX_ROUNDS = 10_000
@@ -50,25 +51,31 @@ MAX_RESPONSES = 50
 """Rounds of policy iteration over the responses."""
 NUM_BLOCKS = 4
 """Blocks of rows of an in-place sweep."""
-MAX_START_ERROR = 0.1
+CODE_MARGIN, START_CODE_MARGIN = 4, 8
+"""Sweeps with choices end at a residual of so many times their error, the second in single
+precision, where choices between nearly equal actions never settle."""
+MAX_START_ERROR = 0.01
 """The largest relative error of a useful start in single precision."""
+SINGLE = np.finfo(np.float32)
 NUM_SAMPLES = 20_000
 """Pairs on which the mean change of a sweep is measured."""
 
 
 def solve(problem: DeterministicProblem) -> SolverResult:
-    """Compute d_lax by damped Newton steps, the first ones in single precision."""
+    """Compute d_lax by lambda-policy iteration, at first in single precision."""
     iteration = _LaxIteration(problem)
     with show_progress(1.0, "d_lax: digits of the error") as progress:
         iteration.progress = progress
-        if not iteration.start_in_single_precision():
+        if not iteration.can_start_in_single_precision:
             iteration.run_start()
-        for hold_actions in (False, True):
-            if not iteration.run_rounds(hold_actions=hold_actions):
-                break
+            has_failed = iteration.run_rounds()
+        else:
+            has_failed = iteration.start_in_single_precision() or iteration.run_rounds()
+        if has_failed:
+            iteration.run_rounds(hold_actions=True)
         residual, largest = iteration.finish()
     details = {
-        "method": "value iteration, damped policy evaluation",
+        "method": "value iteration, lambda-policy iteration",
         "sweeps": iteration.num_sweeps,
         "evaluations": iteration.num_evaluations,
     }
@@ -98,7 +105,7 @@ class _LaxIteration:
         self.backup = np.empty((self.block_rows, states), kind)
         self.row_stats = np.zeros((states, 3))
         self.num_sweeps, self.num_evaluations = 0, 0
-        self.num_changed = 0
+        self.num_changed, self.code_margin = 0, CODE_MARGIN
         self.residual, self.largest = np.inf, 0.0
         self.progress: ProgressBar | None = None
         # A low-discrepancy sample of pairs.
@@ -118,39 +125,38 @@ class _LaxIteration:
         """The largest relative error of a sweep with choices, whose codes replace the last bits."""
         return 2.0**self.code_bits * float(np.finfo(self.problem.reward.dtype).eps)
 
+    @property
+    def can_start_in_single_precision(self) -> bool:
+        """Whether the errors of sweeps in single precision, over time, are small."""
+        p = self.problem
+        error = self.code_error * float(SINGLE.eps / np.finfo(p.reward.dtype).eps)
+        is_accurate = error <= MAX_START_ERROR * (1 - p.discount)
+        return p.num_states > MAX_SERIAL_STATES and is_accurate and 0 < self.bound < np.inf
+
     def start_in_single_precision(self) -> bool:
-        """Take the solution in single precision for a start; return False if it is of no use.
+        """Take the solution in single precision for a start; return whether that failed.
 
         Sweeps then read half the memory. Distances are scaled to at most 1, which float32 can hold
         whatever the units of the rewards.
         """
-        p = self.problem
-        scale = 2.0 ** -np.frexp(self.bound)[1] if 0 < self.bound < np.inf else 0.0
-        single = np.dtype(np.float32)
-        error = self.code_error * float(np.finfo(single).eps / np.finfo(p.reward.dtype).eps)
-        if (
-            p.num_states <= MAX_SERIAL_STATES
-            or scale == 0
-            or error > MAX_START_ERROR * (1 - p.discount)
-        ):
-            return False
+        p, scale = self.problem, 2.0 ** -np.frexp(self.bound)[1]
         start = _LaxIteration(
             dataclasses.replace(
                 p,
-                reward=(scale * p.reward).astype(single),
+                reward=(scale * (p.reward - p.reward.min())).astype(SINGLE.dtype),
                 diameter_bound=scale * p.diameter_bound,
                 residual_tolerance=0.0,
-                dtype=single,
+                dtype=SINGLE.dtype,
             )
         )
         start.progress = self.progress
-        start.choice = self.choice
+        start.choice, start.code_margin = self.choice, START_CODE_MARGIN
         start.run_start()
-        start.run_rounds(hold_actions=False)
+        has_failed = start.run_rounds()
         np.multiply(start.d, 1 / scale, out=self.d)
         self.num_sweeps, self.num_evaluations = start.num_sweeps, start.num_evaluations
         self.residual, self.largest = start.residual / scale, start.largest / scale
-        return True
+        return has_failed
 
     @property
     def tolerance(self) -> float:
@@ -161,7 +167,9 @@ class _LaxIteration:
     @property
     def has_converged(self) -> bool:
         """Whether only sweeps without choices, which are more precise, can do better."""
-        return self.residual <= max(self.tolerance, 2 * self.code_error * self.largest)
+        return self.residual <= max(
+            self.tolerance, self.code_margin * self.code_error * self.largest
+        )
 
     def sweep(
         self, *, with_choices: bool = True, write: bool = True, hold_actions: bool = False
@@ -202,13 +210,12 @@ class _LaxIteration:
                 amount = -change / min(slope, -0.5 * contraction)
                 lax_kernels.shift(self.d, amount, self.bound)
 
-    def run_rounds(self, *, hold_actions: bool) -> bool:
+    def run_rounds(self, *, hold_actions: bool = False) -> bool:
         """Sweep and evaluate in turn, until converged; return whether that stopped helping."""
         p = self.problem
         num_pairs = max(1, p.num_states * (p.num_states - 1) // 2)
         patience = HOLD_PATIENCE if hold_actions else PATIENCE
-        first, previous, deadline, goal = self.residual, self.residual, patience, self.residual / 2
-        step, num_good = 1.0, 0
+        first, deadline, goal = self.residual, patience, self.residual / 2
         for number in range(1, MAX_ROUNDS):
             for _ in range(SWEEPS_PER_HOLD if hold_actions else 1):
                 self.sweep()
@@ -219,24 +226,19 @@ class _LaxIteration:
             has_diverged = self.residual > DIVERGED * first
             if number >= deadline or (has_diverged and not hold_actions):
                 return True
-            reduction = (previous - self.residual) / previous
-            # Where choices change between equally good ones, only the residual shows progress.
-            num_good = num_good + 1 if reduction > GOOD_STEP * step else 0
-            trusted = min(1.0, 1.5 * step) if num_good >= MIN_GOOD_STEPS else 0.0
-            previous = self.residual
-            step = max(trusted, 1 / (1 + self.num_changed / (CHANGED_FRACTION * num_pairs)))
-            self.evaluate(1.0 if hold_actions else step)
             if hold_actions:
+                self.evaluate()
                 self.optimise_responses()
+            else:
+                self.evaluate(1 / (1 + CHANGE_RATE * self.num_changed / num_pairs))
         return True
 
-    def evaluate(self, step: float) -> None:
-        """Take a step towards the value of the choices."""
+    def evaluate(self, trace_decay: float = 1.0) -> None:
+        """Take the values of the choices for distances."""
         p = self.problem
         choice_evaluation.evaluate_choices(
-            self.d, self.choice, p.successor, p.reward, p.discount, self.code_bits
+            self.d, self.choice, p.successor, p.reward, p.discount, self.code_bits, trace_decay
         )
-        choice_evaluation.step_towards_values(self.d, step)
         self.num_evaluations += 1
 
     def optimise_responses(self) -> None:
@@ -245,7 +247,7 @@ class _LaxIteration:
             self.sweep(hold_actions=True, write=False)
             if self.num_changed == 0:
                 return
-            self.evaluate(1.0)
+            self.evaluate()
 
     def finish(self) -> tuple[float, float]:
         """Reach the tolerance by precise sweeps; return the largest |F(d) - d| and F(d)."""
@@ -256,7 +258,7 @@ class _LaxIteration:
             lax_kernels.select_choices(
                 self.d, p.successor, p.reward, p.discount, self.choice, self.code_bits
             )
-            self.evaluate(1.0)
+            self.evaluate()
             self.sweep(with_choices=False)
         for number in itertools.count(1):
             is_exceeded = limit.is_exceeded(number, self.residual, self.tolerance)

@@ -138,7 +138,8 @@ def write_block(d: Array, backup: Array, low: int, high: int) -> None:
 def map_columns(kernel: Callable[[int, int], T], low: int, high: int) -> list[T]:
     """Return `kernel(i, j)` for ranges of tiles of the columns of the rows low..high."""
     tiles = -(-high // MIN_BLOCK_ROWS)
-    return map_rows(kernel, tiles, MIN_BLOCK_ROWS * (high - low))
+    # Every entry is written twice.
+    return map_rows(kernel, tiles, 2 * MIN_BLOCK_ROWS * (high - low))
 
 
 @njit(cache=True, nogil=True)
