@@ -15,7 +15,8 @@ from numba import njit
 
 from bisimetric import MDP, Distance, exact, worlds
 from bisimetric._transport import Costs
-from bisimetric.exact._threads import claim_part, share_parts
+from bisimetric.exact._intrinsics import claim_part
+from bisimetric.exact._threads import share_parts
 from bisimetric.exact.stochastic import move_cache, policy_iteration
 from bisimetric.exact.stochastic.policy_evaluation import EVALUATION_TOLERANCE, PolicyEvaluation
 from tests.oracles import apply_stochastic_operator

@@ -386,7 +386,7 @@ def test_diverging_evaluations_give_way_to_value_iteration(monkeypatch: pytest.M
         d[:] = 1e9
         np.fill_diagonal(d, 0)
 
-    monkeypatch.setattr(lax_solver.choice_evaluation, "evaluate_choices", diverge)
+    monkeypatch.setattr(lax_solver.evaluation_kernels, "evaluate_choices", diverge)
     mdp = worlds.load("random", states=12, discount=0.9)
     problem = DeterministicProblem(
         np.ascontiguousarray(mdp.next_state.T, dtype=np.uint32),

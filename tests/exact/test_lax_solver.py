@@ -11,7 +11,7 @@ from numba import njit
 from bisimetric import MDP, exact, worlds
 from bisimetric._rounding import UNIT
 from bisimetric.exact._intrinsics import transpose_block
-from bisimetric.exact.deterministic import choice_evaluation, lax_kernels, table_kernels
+from bisimetric.exact.deterministic import evaluation_kernels, lax_kernels, table_kernels
 from bisimetric.exact.deterministic.pair_kernels import decode_choice
 from bisimetric.exact.deterministic.problem import build_problem
 from tests.oracles import apply_lax_operator, solve_lax_fixed_point
@@ -133,7 +133,7 @@ def test_values_of_choices_solve_their_linear_system(
             if x != y:
                 system[s * states + t, max(x, y) * states + min(x, y)] -= DISCOUNT * trace_decay
     expected = np.linalg.solve(system, constant).reshape(states, states)
-    choice_evaluation.evaluate_choices(d, choice, successor, reward, DISCOUNT, bits, trace_decay)
+    evaluation_kernels.evaluate_choices(d, choice, successor, reward, DISCOUNT, bits, trace_decay)
     lower = np.tril_indices(states, -1)
     np.testing.assert_allclose(d[lower], expected[lower], rtol=slack)
     assert (d == d.T).all()
@@ -203,7 +203,7 @@ def test_an_unreachable_tolerance_ends_at_the_precision_floor() -> None:
 def test_a_cycle_longer_than_the_stored_path() -> None:
     # The pairs of two rings, 257 and 256 states long, are one cycle of 65,792 pairs.
     sizes = 257, 256
-    assert sizes[0] * sizes[1] > choice_evaluation.PATH_CAPACITY
+    assert sizes[0] * sizes[1] > evaluation_kernels.PATH_CAPACITY
     starts = np.repeat([0, sizes[0]], sizes)
     position = np.arange(sum(sizes)) - starts
     successor = starts + (position + 1) % np.repeat(sizes, sizes)
@@ -229,12 +229,12 @@ def test_threads_that_meet_on_a_cycle_agree_to_the_bit(
         backup, _ = sweep(d, successor, reward, choice, discount=0.99)
         d = np.tril(backup, -1) + np.tril(backup, -1).T
     bits = lax_kernels.count_code_bits(4)
-    choice_evaluation.evaluate_choices(d, choice, successor, reward, 0.99, bits)
+    evaluation_kernels.evaluate_choices(d, choice, successor, reward, 0.99, bits)
     alone = d.tobytes()
     monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
     monkeypatch.setattr("numba.get_num_threads", lambda: threads)
     for _ in range(150):
-        choice_evaluation.evaluate_choices(d, choice, successor, reward, 0.99, bits)
+        evaluation_kernels.evaluate_choices(d, choice, successor, reward, 0.99, bits)
         assert d.tobytes() == alone
 
 

@@ -6,7 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic as numba_intrinsic
+
+
+def intrinsic(function: Any) -> Any:
+    """Return a function for compiled code; its callers leave out the typing context."""
+    return numba_intrinsic(function)
 
 
 @intrinsic

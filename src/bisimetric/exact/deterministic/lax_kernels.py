@@ -1,6 +1,6 @@
 """Compiled kernels for d_lax: sweeps of the Hausdorff operator.
 
-See `choice_evaluation` for the choices of both players, which a sweep may record, and
+See `evaluation_kernels` for the choices of both players, which a sweep may record, and
 `table_kernels` for the layout of successors and rewards.
 """
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from bisimetric._progress import ProgressBar, convergence_fraction, show_progress
 from bisimetric.exact._request import SolverResult, SweepLimit
-from bisimetric.exact.deterministic import choice_evaluation, lax_kernels, table_kernels
+from bisimetric.exact.deterministic import evaluation_kernels, lax_kernels, table_kernels
 from bisimetric.exact.deterministic.problem import MAX_SERIAL_STATES, DeterministicProblem
 
 MAX_START_SWEEPS = 16
@@ -236,7 +236,7 @@ class _LaxIteration:
     def evaluate(self, trace_decay: float = 1.0) -> None:
         """Take the values of the choices for distances."""
         p = self.problem
-        choice_evaluation.evaluate_choices(
+        evaluation_kernels.evaluate_choices(
             self.d, self.choice, p.successor, p.reward, p.discount, self.code_bits, trace_decay
         )
         self.num_evaluations += 1
