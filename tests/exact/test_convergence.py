@@ -18,7 +18,7 @@ from bisimetric import MDP, Distance, NotConverged, exact, worlds
 from bisimetric._progress import convergence_fraction
 from bisimetric.exact import _threads
 from bisimetric.exact._threads import map_chunks
-from bisimetric.exact.deterministic import pair_kernels, table_kernels
+from bisimetric.exact.deterministic import propagation, table_kernels
 from tests.property_testing import scaled
 from tests.rationals import compute_largest_error, solve_deterministic, solve_mico
 
@@ -184,7 +184,8 @@ def test_value_iteration_alone_ends_with_a_valid_error(
     mdp = worlds.load("random", states=5, discount=discount)
     iteration = pair_solver._PolicyIteration
     monkeypatch.setattr(iteration, "evaluate_steepest_cycles", lambda self: None)
-    monkeypatch.setattr(iteration, "evaluate_cycles", lambda self, starts, length: length)
+    monkeypatch.setattr(iteration, "evaluate_cycles", lambda self, starts: None)
+    monkeypatch.setattr(iteration, "start_from_best_cycles", lambda self: False)
     d = solve_as_large(mdp)
     assert 128 < d.metadata["sweeps"] <= 512
     assert d.error > 1e-6
@@ -251,9 +252,10 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
         )
         return [d.values.tobytes() for d in found]
 
+    monkeypatch.setattr(propagation, "MAX_SERIAL_PAIRS", 16)
     alone = tables()
     monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
-    monkeypatch.setattr(pair_kernels, "MIN_PARALLEL_PREDECESSORS", 1)
+    monkeypatch.setattr(propagation, "MIN_PARALLEL_PREDECESSORS", 1)
     took_part = set()
 
     def three() -> int:

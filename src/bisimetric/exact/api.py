@@ -86,7 +86,7 @@ def bisimulation(
     request = build_request(
         "bisimulation", tol, dtype, normalised_tol=normalised_tol, discount=mdp.discount
     )
-    solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 5)
+    solver = DeterministicSolver(policy_iteration.solve, 2 if mdp.num_actions == 1 else 1, 5.5)
     if gap is not None:
         _reject_options("bisimulation", samples=samples, reward_tol=reward_tol)
         solver = select_solver(device, request, mdp, solver, "bisimulation")
@@ -160,7 +160,7 @@ def on_policy(
         _reject_options("on_policy", reward_tol=reward_tol)
     if chain.mdp.has_labels:
         # Pairs with different labels have no successor, so that the sum does not double.
-        solver = DeterministicSolver(policy_iteration.solve, 1, 5)
+        solver = DeterministicSolver(policy_iteration.solve, 1, 5.5)
         solver = select_solver(device, request, chain.mdp, solver, "bisimulation")
     else:
         solver = DeterministicSolver(doubling.solve, 2, 0.5)

@@ -6,20 +6,11 @@ Pairs are encoded as s * S + t with t < s; only that half of the matrix is read 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from bisimetric.exact._threads import map_chunks
-
-MIN_PARALLEL_PREDECESSORS = 2**14
-"""Predecessors that are worth several threads: most reads of their distances miss the cache."""
-BATCH_SIZE = 256
-NUM_PARTITIONS = 16
-NUM_CHUNKS = 32
-"""Chunks of a work list that are searched in parallel; fixed, so that the order is too."""
+PENDING, QUEUED = 1, 2
+"""Marks of pairs whose increase has not been propagated, see `propagation.WorkLists`."""
 
 
 @njit(inline="always")
@@ -55,17 +46,18 @@ def find_best_action(d, successor, reward, discount, s, t):
 
 @njit(cache=True)
 def evaluate_path(
-    d, s, t, stamp, marks, path, successor, reward, discount, tolerance, queue, marked, n
-):
+    d, s, t, stamp, marks, path, successor, reward, discount, tolerance, floors, marked, queue, n,
+    pending, pending_values, m,
+):  # fmt: skip
     """Follow the greedy actions from a pair into a cycle, and raise cycle and path to their value.
 
     Repeating a cycle is a policy, and its infinite-horizon value a lower bound, which value
     iteration would approach as discount^k. Pairs visited under the same `stamp` are not followed
-    again. Pairs that increase by more than `tolerance` are marked and queued. Returns the new
-    length of the queue, the steps, and the increase at the cycle.
+    again. Pairs that increase are listed as `raise_value` does. Returns the lengths of both lists,
+    the steps, the increase at the cycle, and its value.
     """
-    states = d.shape[0]
-    length, cycle, lift = 0, -1, 0.0
+    states, flat, flat_marked = d.shape[0], d.reshape(-1), marked.reshape(-1)
+    length, cycle, lift, cycle_value = 0, -1, 0.0, 0.0
     while True:
         if s < t:
             s, t = t, s
@@ -91,238 +83,83 @@ def evaluate_path(
             action, _ = find_best_action(d, successor, reward, discount, x, y)
             value = abs(reward[action, x] - reward[action, y]) + discount * value
         value /= one_minus_power(discount, length - cycle)
-        lift = value - d[s, t]
-        n = raise_value(d, s, t, value, tolerance, -1.0, queue, marked, n)
+        lift, cycle_value = value - d[s, t], value
+        n, m = raise_value(
+            flat, s * states + t, value, tolerance, floors, flat_marked, queue, n, pending,
+            pending_values, m,
+        )  # fmt: skip
     for k in range(length - 1, -1, -1):
         x, y = path[k] // states, path[k] % states
         _, value = find_best_action(d, successor, reward, discount, x, y)
-        n = raise_value(d, x, y, value, tolerance, -1.0, queue, marked, n)
+        n, m = raise_value(
+            flat, path[k], value, tolerance, floors, flat_marked, queue, n, pending, pending_values,
+            m,
+        )  # fmt: skip
         marks[x, y] = stamp
-    return n, length, lift
+    return n, m, length, lift, cycle_value
 
 
 @njit(cache=True)
 def evaluate_cycles(
-    d, starts, num_pairs, stamp, marks, path, successor, reward, discount, tolerance, queue, marked,
-    n,
+    d, starts, stamp, marks, path, successor, reward, discount, tolerance, floors, marked, queue, n,
+    pending, pending_values, m,
 ):  # fmt: skip
-    """Evaluate the cycles that greedy actions lead to from some pairs. Returns the new length of
-    the queue, the number of paths, how many of them increased a cycle, and the steps."""
+    """Evaluate the cycles that greedy actions lead to from some pairs. Returns the lengths of both
+    lists, the largest value of a cycle that increased, the number of paths, how many of them
+    increased a cycle, and the steps."""
     states = d.shape[0]
-    num_paths, num_lifted, steps = 0, 0, 0
-    for k in range(num_pairs):
+    largest, num_paths, num_lifted, steps = 0.0, 0, 0, 0
+    for k in range(len(starts)):
         s, t = starts[k] // states, starts[k] % states
-        n, length, lift = evaluate_path(
-            d, s, t, stamp, marks, path, successor, reward, discount, tolerance, queue, marked, n
-        )
+        n, m, length, lift, value = evaluate_path(
+            d, s, t, stamp, marks, path, successor, reward, discount, tolerance, floors, marked,
+            queue, n, pending, pending_values, m,
+        )  # fmt: skip
         num_paths += length > 0
-        num_lifted += lift > tolerance
         steps += length
-    return n, num_paths, num_lifted, steps
+        if lift > tolerance:
+            num_lifted += 1
+            largest = max(largest, value)
+    return n, m, largest, num_paths, num_lifted, steps
 
 
 @njit(cache=True)
-def evaluate_marked_cycles(
-    d, stride, stamp, marks, path, successor, reward, discount, tolerance, queue, marked
-):
-    """Evaluate the cycles from every `stride`-th marked pair, into an empty queue."""
-    n, num_paths, num_lifted, steps, num_marked = 0, 0, 0, 0, 0
-    for s in range(d.shape[0]):
+def list_marked(marked, stride):
+    """Return every `stride`-th marked pair, s * S + t."""
+    states, num_marked = marked.shape[0], 0
+    pairs = np.empty(states * states // (2 * stride) + 1, np.int64)
+    for s in range(states):
         for t in range(s):
             if marked[s, t]:
                 num_marked += 1
                 if num_marked % stride == 0:
-                    n, length, lift = evaluate_path(
-                        d, s, t, stamp, marks, path, successor, reward, discount, tolerance, queue,
-                        marked, n,
-                    )  # fmt: skip
-                    num_paths += length > 0
-                    num_lifted += lift > tolerance
-                    steps += length
-    return n, num_paths, num_lifted, steps
+                    pairs[num_marked // stride - 1] = s * states + t
+    return pairs[: num_marked // stride]
 
 
 @njit(inline="always")
-def raise_value(d, s, t, value, tolerance, floor, queue, marked, n):
-    if value > d[s, t] + tolerance and d.dtype.type(value) > d[s, t]:
-        is_queued = marked[s, t] and d[s, t] >= floor
-        d[s, t] = value
-        marked[s, t] = True
-        if value >= floor and not is_queued and n < queue.shape[0]:
-            queue[n] = s * d.shape[0] + t
-            n += 1
-    return n
-
-
-def count_predecessors(
-    queue: NDArray[Any], num_pairs: int, states: int, predecessor_starts: NDArray[Any]
-) -> int:
-    """Count the predecessors of the pairs of a queue."""
-    return sum(
-        map_chunks(
-            lambda low, high: _count_predecessors(queue, states, predecessor_starts, low, high),
-            num_pairs,
-            MIN_PARALLEL_PREDECESSORS,
-        )
-    )
-
-
-@njit(cache=True, nogil=True)
-def _count_predecessors(queue, states, predecessor_starts, low, high):
-    total = 0
-    for k in range(low, high):
-        s, t = queue[k] // states, queue[k] % states
-        for a in range(predecessor_starts.shape[0]):
-            total += (predecessor_starts[a, s + 1] - predecessor_starts[a, s]) * (
-                predecessor_starts[a, t + 1] - predecessor_starts[a, t]
-            )
-    return total
-
-
-def propagate(
-    d: NDArray[Any],
-    queue: NDArray[Any],
-    queue_length: int,
-    next_queue: NDArray[Any],
-    marked: NDArray[Any],
-    candidate_pairs: NDArray[Any],
-    candidate_values: NDArray[Any],
-    predecessor_starts: NDArray[Any],
-    predecessors: NDArray[Any],
-    reward: NDArray[Any],
-    discount: float,
-    tolerance: float,
-    floor: float,
-    num_predecessors: int,
-) -> int:
-    """Propagate the values of a queue to the predecessors: d(x, y) >= gap + discount * d(s, t).
-
-    Pairs that increase are marked until they are propagated themselves; those of at least `floor`
-    are written to `next_queue`. Returns how many.
-    """
-    ends = np.zeros((NUM_CHUNKS, NUM_PARTITIONS), np.int64)
-    counts = np.zeros(NUM_PARTITIONS, np.int64)
-
-    def search_chunk(low: int, high: int) -> None:
-        _search_predecessors(
-            d, queue, queue_length, marked, candidate_pairs, candidate_values, predecessor_starts,
-            predecessors, reward, discount, tolerance, ends, low, high,
-        )  # fmt: skip
-
-    def apply_chunk(low: int, high: int) -> None:
-        _apply_candidates(
-            d, next_queue, marked, candidate_pairs, candidate_values, tolerance, floor, ends,
-            counts, low, high,
-        )  # fmt: skip
-
-    map_chunks(
-        search_chunk,
-        NUM_CHUNKS,
-        -(-NUM_CHUNKS * MIN_PARALLEL_PREDECESSORS // max(1, num_predecessors)),
-    )
-    map_chunks(
-        apply_chunk,
-        NUM_PARTITIONS,
-        -(-NUM_PARTITIONS * MIN_PARALLEL_PREDECESSORS // max(1, int(ends.sum()))),
-    )
-    return int(_concatenate_partitions(next_queue, counts))
-
-
-@njit(cache=True, nogil=True)
-def _search_predecessors(
-    d, queue, num_pairs, marked, candidate_pairs, candidate_values, predecessor_starts,
-    predecessors, reward, discount, tolerance, ends, low, high,
+def raise_value(
+    d, pair, value, tolerance, floors, marked, queue, n, pending, pending_values, m
 ):  # fmt: skip
-    """Find the predecessors of some chunks of a queue that increase.
-
-    Each chunk has a part of `candidate_pairs` per partition of the rows, and counts them in `ends`.
-    """
-    states = d.shape[0]
-    flat = d.reshape(-1)
-    capacity = candidate_pairs.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
-    pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
-    partition = np.empty(BATCH_SIZE, np.int64)
-    for chunk in range(low, high):
-        n = 0
-        first = num_pairs * chunk // NUM_CHUNKS
-        last = num_pairs * (chunk + 1) // NUM_CHUNKS
-        for k in range(first, last + 1):
-            if k < last:
-                s, t = queue[k] // states, queue[k] % states
-                marked[s, t] = False
-                future = discount * d[s, t]
-                for a in range(predecessor_starts.shape[0]):
-                    for i in range(predecessor_starts[a, s], predecessor_starts[a, s + 1]):
-                        x = np.int64(predecessors[a, i])
-                        own = reward[a, x]
-                        for j in range(predecessor_starts[a, t], predecessor_starts[a, t + 1]):
-                            y = np.int64(predecessors[a, j])
-                            partition[n] = max(x, y) % NUM_PARTITIONS
-                            pair[n] = max(x, y) * states + min(x, y)
-                            value[n] = abs(own - reward[a, y]) + future
-                            n += 1
-                            if n == BATCH_SIZE:
-                                _filter_candidates(
-                                    flat, pair, value, partition, n, tolerance, candidate_pairs,
-                                    candidate_values, capacity, chunk, ends,
-                                )  # fmt: skip
-                                n = 0
-            else:
-                _filter_candidates(
-                    flat, pair, value, partition, n, tolerance, candidate_pairs, candidate_values,
-                    capacity, chunk, ends,
-                )  # fmt: skip
-
-
-@njit(inline="always")
-def _filter_candidates(
-    flat, pair, value, partition, num_pairs, tolerance, candidate_pairs, candidate_values, capacity,
-    chunk, ends,
-):  # fmt: skip
-    """Keep the candidates that increase. A separate loop, so that many reads are in flight at once:
-    they are scattered over the matrix, and memory latency is most of the work. Those that do not
-    fit are found by the next sweep."""
-    for k in range(num_pairs):
-        if value[k] > flat[pair[k]] + tolerance:
-            count = ends[chunk, partition[k]]
-            if count < capacity:
-                at = (partition[k] * NUM_CHUNKS + chunk) * capacity + count
-                candidate_pairs[at] = pair[k]
-                candidate_values[at] = value[k]
-                ends[chunk, partition[k]] = count + 1
-
-
-@njit(cache=True, nogil=True)
-def _apply_candidates(
-    d, next_queue, marked, candidate_pairs, candidate_values, tolerance, floor, ends, counts, low,
-    high,
-):  # fmt: skip
-    """Apply the candidates. Each partition of the rows takes its candidates in the same order,
-    whatever the number of threads."""
-    states = d.shape[0]
-    capacity = candidate_pairs.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
-    queue_size = next_queue.shape[0] // NUM_PARTITIONS
-    for partition in range(low, high):
-        own = next_queue[partition * queue_size : (partition + 1) * queue_size]
-        n = 0
-        for chunk in range(NUM_CHUNKS):
-            first = (partition * NUM_CHUNKS + chunk) * capacity
-            for k in range(first, first + ends[chunk, partition]):
-                s, t = candidate_pairs[k] // states, candidate_pairs[k] % states
-                n = raise_value(d, s, t, candidate_values[k], tolerance, floor, own, marked, n)
-        counts[partition] = n
-
-
-@njit(cache=True)
-def _concatenate_partitions(next_queue, counts):
-    """Concatenate the queues of the partitions; return the number of pairs."""
-    queue_size = next_queue.shape[0] // NUM_PARTITIONS
-    total = counts[0]
-    for part in range(1, NUM_PARTITIONS):
-        for k in range(part * queue_size, part * queue_size + counts[part]):
-            next_queue[total] = next_queue[k]
-            total += 1
-    return total
+    """Raise a distance if that is an increase by more than `tolerance`, and list the pair: in the
+    queue from floors[0], and as pending from floors[1]. The matrices are flat. Returns the lengths
+    of both lists."""
+    old = d[pair]
+    if value > old + tolerance and d.dtype.type(value) > old:
+        d[pair] = value
+        mark = marked[pair]
+        if value >= floors[0]:
+            if mark != QUEUED and n < queue.shape[0]:
+                marked[pair] = QUEUED
+                queue[n] = pair
+                n += 1
+        elif mark != QUEUED:
+            marked[pair] = PENDING
+            is_listed = mark == PENDING and old >= floors[1]
+            if value >= floors[1] and not is_listed and m < pending.shape[0]:
+                pending[m], pending_values[m] = pair, value
+                m += 1
+    return n, m
 
 
 @njit(cache=True)

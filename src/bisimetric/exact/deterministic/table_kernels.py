@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 NO_NANS = {"nnan", "nsz"}
 """Allows vectorised maxima; changes no sum or product."""
+MARKS_PER_READ = 32
+"""Marks that are tested together, by vector instructions."""
 MIN_BLOCK_ROWS = 64
 """The least number of rows that are computed together, from the same matrix."""
 
@@ -67,7 +69,6 @@ def sweep_bisimulation_block(
     tolerance: float,
     changed: Array,
     row_stats: Array,
-    find_steepest: bool,
 ) -> None:
     """Compute rows low..high of the Bellman operator,
 
@@ -75,13 +76,13 @@ def sweep_bisimulation_block(
 
     Entries that are higher by more than `tolerance`, or than 0, are marked in `changed`; the others
     of `backup` are those of d. `row_stats[s]` receives: how many, the largest |F(d) - d|, the
-    largest F(d) and, with `find_steepest`, the t of the largest increase.
+    largest F(d) and the t of the largest increase.
     """
 
     def rows(i: int, j: int) -> None:
         _sweep_bisimulation_rows(
-            d, backup, low, successor, reward, discount, tolerance, changed, row_stats,
-            find_steepest, low + i, low + j,
+            d, backup, low, successor, reward, discount, tolerance, changed, row_stats, low + i,
+            low + j,
         )  # fmt: skip
 
     map_rows(rows, high - low, high * len(successor))
@@ -89,8 +90,7 @@ def sweep_bisimulation_block(
 
 @njit(cache=True, nogil=True, fastmath=NO_NANS)
 def _sweep_bisimulation_rows(
-    d, backup, start, successor, reward, discount, tolerance, changed, row_stats, find_steepest,
-    low, high,
+    d, backup, start, successor, reward, discount, tolerance, changed, row_stats, low, high
 ):  # fmt: skip
     actions = successor.shape[0]
     for s in range(low, high):
@@ -119,7 +119,7 @@ def _sweep_bisimulation_rows(
             row[t] = row[t] if is_increase else old[t]
             largest_increase = max(largest_increase, row[t] - old[t])
         steepest = 0
-        if num_increased > 0 and find_steepest:
+        if num_increased > 0:
             while steepest < s - 1 and row[steepest] - old[steepest] != largest_increase:
                 steepest += 1
         row_stats[s, 0], row_stats[s, 1], row_stats[s, 2], row_stats[s, 3] = (
@@ -176,14 +176,24 @@ def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array) 
 
 @njit(cache=True, nogil=True)
 def _write_changed_rows(d, backup, start, changed, low, high):
-    words = changed.view(np.uint64)
     for s in range(low, high):
-        for k in range((s + 7) // 8):
-            if words[s, k] != 0:
-                for t in range(8 * k, min(8 * k + 8, s)):
-                    if changed[s, t]:
+        row_changed = changed[s]
+        for first in range(0, s, MARKS_PER_READ):
+            last = min(s, first + MARKS_PER_READ)
+            if has_marks(row_changed, first, last):
+                for t in range(first, last):
+                    if row_changed[t]:
                         d[s, t] = backup[s - start, t]
                         d[t, s] = backup[s - start, t]
+
+
+@njit(inline="always")
+def has_marks(row, first, last):
+    """Return whether any mark is set."""
+    marks = np.uint8(0)
+    for t in range(first, last):
+        marks |= row[t]
+    return marks != 0
 
 
 def mirror(d: Array) -> None:
@@ -210,14 +220,13 @@ def _mirror_tiles(d, tiles, low, high):
 def collect_changed(d: Array, changed: Array, floor: float, starts: Array, pairs: Array) -> int:
     """List the changed pairs (s, t) with d >= floor as s * S + t.
 
-    The rows of `changed` are a multiple of 8 bytes long, so that 8 marks are read together.
     Returns how many there are; -1 where they do not fit into `pairs`.
     """
-    states, words_per_row = len(d), len(d) // 8
+    states = len(d)
     map_rows(
         lambda low, high: _count_changed(d, changed, floor, starts, low, high),
         states,
-        words_per_row,
+        states // 8,
     )
     starts[0] = 0
     np.cumsum(starts, out=starts)
@@ -226,7 +235,7 @@ def collect_changed(d: Array, changed: Array, floor: float, starts: Array, pairs
     map_rows(
         lambda low, high: _list_changed(d, changed, floor, starts, pairs, low, high),
         states,
-        words_per_row,
+        states // 8,
     )
     return int(starts[states])
 
@@ -234,32 +243,25 @@ def collect_changed(d: Array, changed: Array, floor: float, starts: Array, pairs
 @njit(cache=True, nogil=True)
 def _count_changed(d, changed, floor, starts, low, high):
     """Set starts[s + 1] to the number of changed pairs in row s."""
-    words = changed.view(np.uint64)
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
         row, row_changed, count = d[s], changed[s], 0
-        for k in range(s // 8):
-            if words[s, k] != 0:
-                for t in range(8 * k, 8 * k + 8):  # without branches, which would be mispredicted
-                    count += row_changed[t] & (row[t] >= floor)
-        for t in range(s // 8 * 8, s):
-            count += row_changed[t] & (row[t] >= floor)
+        for t in range(s):  # without branches, which would be mispredicted
+            count += (row_changed[t] != 0) & (row[t] >= floor)
         starts[s + 1] = count
 
 
 @njit(cache=True, nogil=True)
 def _list_changed(d, changed, floor, starts, pairs, low, high):
     states = d.shape[0]
-    words = changed.view(np.uint64)
     for i in range(low, high):
         s = balance_row(i, states)
-        at = starts[s]
-        for k in range((s + 7) // 8):
-            if at == starts[s + 1]:
-                break
-            if words[s, k] != 0:
-                for t in range(8 * k, min(8 * k + 8, s)):
-                    if changed[s, t] & (d[s, t] >= floor):
+        row_changed, at = changed[s], starts[s]
+        for first in range(0, s, MARKS_PER_READ):
+            last = min(s, first + MARKS_PER_READ)
+            if at < starts[s + 1] and has_marks(row_changed, first, last):
+                for t in range(first, last):
+                    if (row_changed[t] != 0) & (d[s, t] >= floor):
                         pairs[at] = s * states + t
                         at += 1
 

@@ -1,0 +1,235 @@
+"""Compiled kernels of backward propagation: they find the predecessors of pairs, and raise them.
+
+Pairs are encoded as s * S + t with t < s; see `propagation.WorkLists` for the lists and marks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from bisimetric.exact.deterministic.pair_kernels import PENDING, QUEUED, raise_value
+
+SLICE_SIZE, BATCH_SIZE = 64, 256
+"""Pairs whose predecessors are listed together, and predecessors that are compared together."""
+NUM_PARTITIONS = 16
+PARTITION_SHIFT = 6
+"""So many pairs in a row, as a power of 2, are in the same partition."""
+NUM_CHUNKS = 32
+"""Chunks of a slice that are searched in parallel; fixed, so that the order is too."""
+
+
+@njit(cache=True)
+def split(marked, pending, pending_values, num_pending, floor, queue):
+    """Move the pending pairs of at least `floor` to the queue; return how many, and how many stay.
+
+    Pairs that are not marked as pending have been propagated since, or are listed twice.
+    """
+    flat_marked = marked.reshape(-1)
+    n, m = 0, 0
+    for k in range(num_pending):
+        pair = pending[k]
+        if pending_values[k] >= floor and n < queue.shape[0]:
+            if flat_marked[pair] == PENDING:
+                flat_marked[pair] = QUEUED
+                queue[n] = pair
+                n += 1
+        else:
+            pending[m], pending_values[m] = pair, pending_values[k]
+            m += 1
+    return n, m
+
+
+@njit(cache=True, nogil=True)
+def propagate_serially(
+    d, queue, end, pending, pending_values, m, marked, starts, predecessors, rewards, discount,
+    tolerance, floors, max_pairs, max_length,
+):  # fmt: skip
+    """Propagate `max_pairs` pairs, and those that they raise, or until the queue is empty or longer
+    than `max_length`. Returns the lengths of both lists, and the number of
+    predecessors visited."""
+    states = np.int64(d.shape[0])
+    actions = (starts.shape[0] - 1) // states
+    flat, flat_marked = d.reshape(-1), marked.reshape(-1)
+    max_ranges = SLICE_SIZE * actions + 1
+    ranges, futures = np.empty((max_ranges, 4), np.int64), np.empty(max_ranges)
+    pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
+    visited, at = 0, 0
+    while at < min(end, max_pairs) and end - at <= max_length:
+        stop = min(end, at + SLICE_SIZE)
+        total = _list_ranges(
+            flat, states, queue, at, stop, flat_marked, starts, actions, discount, ranges,
+            futures,
+        )  # fmt: skip
+        at = stop
+        job, i, j = 0, ranges[0, 0], ranges[0, 2]
+        for first in range(0, total, BATCH_SIZE):
+            size = min(BATCH_SIZE, total - first)
+            job, i, j = _list_predecessors(
+                ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
+            )
+            count = _keep_increases(flat, pair, value, size, tolerance)
+            for k in range(count):
+                end, m = raise_value(
+                    flat, pair[k], value[k], tolerance, floors, flat_marked, queue, end, pending,
+                    pending_values, m,
+                )  # fmt: skip
+        visited += total
+    for k in range(at, end):
+        queue[k - at] = queue[k]
+    return end - at, m, visited
+
+
+@njit(inline="always")
+def _list_ranges(
+    flat, states, queue, low, high, flat_marked, starts, actions, discount, ranges, futures
+):
+    """List the predecessors of some pairs, as ranges of those of s and of t by the same action.
+    Returns how many pairs that makes."""
+    n, total = 0, 0
+    for k in range(low, high):
+        pair = queue[k]
+        s = np.int64(np.uint64(pair) // np.uint64(states))
+        t = pair - s * states
+        flat_marked[pair] = 0
+        future = discount * flat[pair]
+        for a in range(actions):
+            ranges[n, 0], ranges[n, 1] = starts[s * actions + a], starts[s * actions + a + 1]
+            ranges[n, 2], ranges[n, 3] = starts[t * actions + a], starts[t * actions + a + 1]
+            futures[n] = future
+            size = (ranges[n, 1] - ranges[n, 0]) * (ranges[n, 3] - ranges[n, 2])
+            total += size
+            n += size > 0
+    return total
+
+
+@njit(inline="always")
+def _list_predecessors(
+    ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
+):
+    """List the next pairs of the ranges, and their new values. Without branches, which would be
+    mispredicted: most ranges are short."""
+    for k in range(size):
+        x, y = np.int64(predecessors[i]), np.int64(predecessors[j])
+        pair[k] = max(x, y) * states + min(x, y)
+        value[k] = abs(rewards[i] - rewards[j]) + futures[job]
+        j += 1
+        is_last = j == ranges[job, 3]
+        i += is_last
+        is_done = is_last & (i == ranges[job, 1])
+        job += is_done
+        i = ranges[job, 0] if is_done else i
+        j = ranges[job, 2] if is_last else j
+    return job, i, j
+
+
+@njit(inline="always")
+def _keep_increases(flat, pair, value, size, tolerance):
+    """Keep the pairs that increase; return how many. A separate loop, so that many reads are in
+    flight at once: they are scattered over the matrix, and memory latency is most of the work."""
+    count = 0
+    for k in range(size):
+        increases = value[k] > flat[pair[k]] + tolerance
+        pair[count], value[count] = pair[k], value[k]
+        count += increases
+    return count
+
+
+@njit(cache=True, nogil=True)
+def select_slice(queue, queue_length, d, starts, max_predecessors):
+    """Return how many pairs of the queue have at most so many predecessors, and how many."""
+    states = d.shape[0]
+    actions = (starts.shape[0] - 1) // states
+    total = 0
+    for k in range(queue_length):
+        i, j = queue[k] // states * actions, queue[k] % states * actions
+        before = total
+        for a in range(actions):
+            total += (starts[i + a + 1] - starts[i + a]) * (starts[j + a + 1] - starts[j + a])
+        if total > max_predecessors:
+            return k, before
+    return queue_length, total
+
+
+@njit(cache=True, nogil=True)
+def search_predecessors(
+    d, queue, num_pairs, marked, candidates, candidate_values, starts, predecessors, rewards,
+    discount, tolerance, ends, low, high,
+):  # fmt: skip
+    """Find the predecessors of some chunks of a slice that increase.
+
+    Each chunk has a part of `candidates` per partition of the pairs, and counts them in `ends`.
+    Those that do not fit are found by the next sweep.
+    """
+    states = np.int64(d.shape[0])
+    actions = (starts.shape[0] - 1) // states
+    flat, flat_marked = d.reshape(-1), marked.reshape(-1)
+    capacity = candidates.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
+    max_ranges = SLICE_SIZE * actions + 1
+    ranges, futures = np.empty((max_ranges, 4), np.int64), np.empty(max_ranges)
+    pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
+    for chunk in range(low, high):
+        end = num_pairs * (chunk + 1) // NUM_CHUNKS
+        for at in range(num_pairs * chunk // NUM_CHUNKS, end, SLICE_SIZE):
+            total = _list_ranges(
+                flat, states, queue, at, min(end, at + SLICE_SIZE), flat_marked, starts, actions,
+                discount, ranges, futures,
+            )  # fmt: skip
+            job, i, j = 0, ranges[0, 0], ranges[0, 2]
+            for first in range(0, total, BATCH_SIZE):
+                size = min(BATCH_SIZE, total - first)
+                job, i, j = _list_predecessors(
+                    ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
+                )
+                for k in range(_keep_increases(flat, pair, value, size, tolerance)):
+                    partition = (pair[k] >> PARTITION_SHIFT) % NUM_PARTITIONS
+                    count = ends[chunk, partition]
+                    if count < capacity:
+                        place = (partition * NUM_CHUNKS + chunk) * capacity + count
+                        candidates[place], candidate_values[place] = pair[k], value[k]
+                        ends[chunk, partition] = count + 1
+
+
+@njit(cache=True, nogil=True)
+def apply_candidates(
+    d, next_queue, marked, candidates, candidate_values, tolerance, floors, ends, counts, low, high
+):
+    """Apply the candidates. Each partition of the pairs takes its candidates in the same order,
+    whatever the number of threads, and has a part of `next_queue`. Pairs to list as pending
+    replace the first candidates of the partition."""
+    flat, flat_marked = d.reshape(-1), marked.reshape(-1)
+    capacity = candidates.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
+    size = NUM_CHUNKS * capacity
+    for partition in range(low, high):
+        own = slice(partition * size, (partition + 1) * size)
+        queue, pending, pending_values = next_queue[own], candidates[own], candidate_values[own]
+        n, m = 0, 0
+        for chunk in range(NUM_CHUNKS):
+            for k in range(chunk * capacity, chunk * capacity + ends[chunk, partition]):
+                n, m = raise_value(
+                    flat, pending[k], pending_values[k], tolerance, floors, flat_marked, queue, n,
+                    pending, pending_values, m,
+                )  # fmt: skip
+        counts[partition, 0], counts[partition, 1] = n, m
+
+
+@njit(cache=True)
+def append_partitions(
+    queue, at, end, next_queue, pending, pending_values, num_pending, candidates, candidate_values,
+    counts,
+):  # fmt: skip
+    """Remove the first `at` pairs of a queue, and append the lists of all partitions. Returns the
+    lengths of both lists."""
+    for k in range(at, end):
+        queue[k - at] = queue[k]
+    n, m = end - at, num_pending
+    size = next_queue.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS) * NUM_CHUNKS
+    for partition in range(NUM_PARTITIONS):
+        first = partition * size
+        for k in range(first, first + min(counts[partition, 0], queue.shape[0] - n)):
+            queue[n] = next_queue[k]
+            n += 1
+        for k in range(first, first + min(counts[partition, 1], pending.shape[0] - m)):
+            pending[m], pending_values[m] = candidates[k], candidate_values[k]
+            m += 1
+    return n, m

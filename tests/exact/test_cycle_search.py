@@ -1,0 +1,143 @@
+"""The search for the best cycles of the pair graph, and backward propagation from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bisimetric import MDP, exact, worlds
+from bisimetric.exact.deterministic import cycle_search, pair_kernels, propagation
+from bisimetric.exact.deterministic.problem import DeterministicProblem, build_problem
+from bisimetric.exact.deterministic.propagation import WorkLists, index_predecessors
+
+
+def build(mdp: MDP) -> DeterministicProblem:
+    return build_problem(mdp, np.dtype(np.float64), 1e-9, mdp.diameter_bound)
+
+
+def compute_action_values(problem: DeterministicProblem, d: NDArray[Any]) -> NDArray[Any]:
+    """Return |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)), (A, S, S)."""
+    n, R = problem.successor.astype(np.int64), problem.reward
+    gaps = np.abs(R[:, :, None] - R[:, None, :])
+    return gaps + problem.discount * d[n[:, :, None], n[:, None, :]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_search_finds_the_best_cycle(seed: int) -> None:
+    mdp = worlds.load("random", states=80, discount=0.99, seed=seed)
+    problem, d = build(mdp), exact.bisimulation(mdp, tol=1e-9)
+    pairs, values = cycle_search.find_cycles(problem)
+    s, t = np.divmod(pairs, 80)
+    assert np.all(t < s)
+    assert np.all(values <= d.values[s, t] + d.error)
+    # The optimal path of the farthest pair leads into a cycle; some found cycle is as good.
+    x, y = np.unravel_index(d.values.argmax(), d.values.shape)
+    visited: list[list[int]] = []
+    while sorted([int(x), int(y)]) not in visited:
+        visited.append(sorted([int(x), int(y)]))
+        action = compute_action_values(problem, d.values)[:, x, y].argmax()
+        x, y = problem.successor[action, [x, y]]
+    cycle = visited[visited.index(sorted([int(x), int(y)])) :]
+    best = max(d.values[s, t] for s, t in cycle)
+    if best > 1.02 * cycle_search.estimate_level(problem):
+        assert values.max() >= best * (1 - 1e-5)
+
+
+def test_found_cycles_are_worth_their_value_for_ever() -> None:
+    problem = build(worlds.load("random", states=300, discount=0.95, seed=1))
+    pairs, values = cycle_search.find_cycles(problem)
+    assert len(pairs) > 0
+    d = np.zeros((300, 300))
+    for pair, value in sorted(zip(pairs, values, strict=True), key=lambda each: each[1]):
+        s, t = divmod(pair, 300)
+        d[s, t] = d[t, s] = value
+    backup = compute_action_values(problem, d).max(axis=0)
+    s, t = np.divmod(pairs, 300)
+    assert np.all(backup[s, t] >= d[s, t] * (1 - 1e-12))
+
+
+@pytest.mark.parametrize("rewards", ["zero", "equal gaps", "tiny"])
+def test_the_search_ends_for_any_rewards(rewards: str) -> None:
+    rng = np.random.default_rng(0)
+    successor = rng.integers(300, size=(300, 3))
+    R = {
+        "zero": np.zeros((300, 3)),
+        "equal gaps": rng.integers(2, size=(300, 3)).astype(float),
+        "tiny": rng.random((300, 3)) * 1e-310,
+    }[rewards]
+    mdp = MDP.deterministic(successor, R, discount=0.9)
+    pairs, values = cycle_search.find_cycles(build(mdp))
+    assert np.all(np.isfinite(values))
+    assert (len(pairs) > 0) == (rewards == "equal gaps") or rewards == "tiny"
+    d = exact.bisimulation(mdp)
+    assert np.all(values <= d.values.max() + d.error)
+
+
+def test_random_graphs_mix_fast_and_grids_do_not() -> None:
+    random, grid = worlds.load("random", states=400), worlds.load("open-grid")
+    assert cycle_search.mixes_fast(build(random).successor)
+    assert not cycle_search.mixes_fast(build(grid).successor)
+    trap = np.zeros((1, 400), np.uint32)
+    assert not cycle_search.mixes_fast(trap)
+
+
+@pytest.mark.parametrize("stride", [1, 4])
+def test_every_stride_th_marked_pair_is_listed(stride: int) -> None:
+    marked = np.tril(np.random.default_rng(0).integers(3, size=(30, 30)), -1).astype(np.uint8)
+    expected = np.flatnonzero(marked)[stride - 1 :: stride]
+    assert pair_kernels.list_marked(marked, stride).tolist() == expected.tolist()
+
+
+def test_predecessors_are_indexed_by_state_and_action() -> None:
+    problem = build(worlds.load("random", states=40))
+    starts, states, rewards = index_predecessors(problem.successor, problem.reward)
+    for s in range(40):
+        for a in range(4):
+            found = slice(starts[s * 4 + a], starts[s * 4 + a + 1])
+            assert states[found].tolist() == np.flatnonzero(problem.successor[a] == s).tolist()
+            assert rewards[found].tolist() == problem.reward[a, states[found]].tolist()
+
+
+@pytest.mark.parametrize("max_serial_pairs", [0, 100, 2**12])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_propagation_raises_all_predecessors(
+    max_serial_pairs: int, dtype: type[np.floating[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(propagation, "MAX_SERIAL_PAIRS", max_serial_pairs)
+    monkeypatch.setattr(propagation, "CAPACITY", 8.0)
+    problem = build(worlds.load("random", states=120, discount=0.9))
+    d = np.zeros((120, 120), dtype)
+    lists = WorkLists(problem, d)
+    s, t = sorted(problem.successor[0, [70, 30]], reverse=True)
+    d[s, t] = 20.0
+    lists.marked[s, t] = pair_kernels.PENDING
+    while lists.queue_length > 0 or lists.start_layer():
+        assert lists.propagate()
+    lists.clear()
+    assert lists.num_visited > 0
+    assert not lists.marked.any()
+    assert np.array_equal(d, d.T)
+    updates = compute_action_values(problem, d.astype(np.float64))
+    n = problem.successor.astype(np.int64)
+    is_propagated = d[n[:, :, None], n[:, None, :]] > 0
+    rounding = 1e-8 if dtype == np.float64 else 1e-5
+    off_diagonal = ~np.eye(120, dtype=bool)
+    excess = np.where(is_propagated & off_diagonal, updates - d, -1.0)
+    assert excess.max() <= rounding
+
+
+@pytest.mark.parametrize("equal_gaps", [False, True])
+def test_more_pairs_than_a_list_holds_are_propagated(
+    equal_gaps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mdp = worlds.load("random", states=300, discount=0.99)
+    if equal_gaps:
+        mdp = MDP.deterministic(mdp.next_state, mdp.R > 0.5, discount=0.99)
+    reference = exact.bisimulation(mdp, tol=1e-9)
+    monkeypatch.setattr(propagation, "PENDING_CAPACITY", 0.005)
+    monkeypatch.setattr(propagation, "CAPACITY", 0.001)
+    d = exact.bisimulation(mdp, tol=1e-9)
+    assert np.abs(d.values - reference.values).max() <= d.error + reference.error
