@@ -30,8 +30,8 @@ from bisimetric.exact._request import SolverResult, SweepLimit
 from bisimetric.exact.deterministic import evaluation_kernels, lax_kernels, table_kernels
 from bisimetric.exact.deterministic.problem import MAX_SERIAL_STATES, DeterministicProblem
 
-MAX_START_SWEEPS = 16
-START_REDUCTION = 0.1
+MAX_START_SWEEPS = 24
+START_REDUCTION = 0.05
 """The start ends when the residual is this fraction of the first."""
 FIRST_SHIFT = 4
 """Sweeps before the mean is extrapolated for the first time."""
