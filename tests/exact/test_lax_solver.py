@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 
 import numpy as np
 import pytest
@@ -181,6 +182,20 @@ def test_no_start_in_single_precision_where_rounding_errors_add_up() -> None:
         )
         iteration = lax_solver._LaxIteration(problem)
         assert iteration.can_start_in_single_precision is expected
+
+
+@pytest.mark.parametrize("kind", ["random", "ties", "1e-12", "offset"])
+def test_starts_in_single_precision_prove_their_error_in_rationals(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lax_solver, "MAX_SERIAL_STATES", 0)
+    for seed, discount in itertools.product(range(4), (0.0, 0.9, 0.995)):
+        mdp, *_ = random_problem(11, 3, seed, ties=kind == "ties")
+        rewards = mdp.R * (1e-12 if kind == "1e-12" else 1.0) + 1e6 * (kind == "offset")
+        mdp = MDP.deterministic(mdp.next_state, rewards, discount=discount)
+        for dtype in ("float64", "float32"):
+            d = exact.lax(mdp, dtype=dtype, tol=0.1)
+            assert compute_residual(d) <= d.error * (1 - discount)
 
 
 @pytest.mark.parametrize("discount", [0.999, 0.9999])
