@@ -206,6 +206,14 @@ def test_rounds_are_few_for_discounts_near_one(discount: float) -> None:
     assert d.error <= 1e-6
 
 
+@pytest.mark.parametrize("actions", [3, 9])
+def test_float32_matrices_end_at_their_precision_floor(actions: int) -> None:
+    rng = np.random.default_rng(actions)
+    successors = rng.integers(300, size=(300, actions))
+    mdp = MDP.deterministic(successors, rng.random((300, actions)), discount=0.99)
+    assert exact.lax(mdp, dtype="float32").metadata["sweeps"] < 120
+
+
 def test_an_unreachable_tolerance_ends_at_the_precision_floor() -> None:
     # The residual of sweeps with choices stayed just above the floor, for thousands of sweeps.
     rng = np.random.default_rng(0)
