@@ -13,33 +13,79 @@ Masses = dict[int, Fraction]
 
 
 def compute_residual(d: Distance) -> Fraction:
-    """The largest |F(d) - d|, exactly; the contraction proves |d - d*| <= that / (1 - discount)."""
+    """The largest |F(d) - d|, exactly; the contraction proves |d - d*| <= that / (1 - discount).
+
+    F is that of the quotient, and mass that two rows share stays in place. That makes no difference
+    to the metric d*, but to a d whose triangle inequality fails by rounding.
+    """
     mdp = d.mdp if d.policy is None else d.mdp.apply_policy(d.policy)
     table = [[Fraction(float(entry)) for entry in row] for row in d.values]
     has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
     known = [Fraction(float(reward)) for reward in mdp.R[has]]
     farthest = (max(known) - min(known)) / (1 - Fraction(mdp.discount))
-    found = Fraction(0)
+    found, representative = Fraction(0), find_representatives(mdp, lax=d.kind == "lax")
     for s in range(mdp.num_states):
         for t in range(s):
             ours, theirs = np.flatnonzero(has[s]).tolist(), np.flatnonzero(has[t]).tolist()
             if d.kind == "lax":
                 delta = {
-                    (a, b): compute_backup(mdp, table, s, a, t, b) for a in ours for b in theirs
+                    (a, b): compute_backup(mdp, table, s, a, t, b, representative)
+                    for a in ours
+                    for b in theirs
                 }
                 there = max(min(delta[a, b] for b in theirs) for a in ours)
                 image = max(there, max(min(delta[a, b] for a in ours) for b in theirs))
             elif ours != theirs:
                 image = farthest
             else:
-                image = max(compute_backup(mdp, table, s, a, t, a) for a in ours)
+                image = max(compute_backup(mdp, table, s, a, t, a, representative) for a in ours)
             found = max(found, abs(image - table[s][t]))
     return found
 
 
-def compute_backup(mdp: MDP, d: list[list[Fraction]], s: int, a: int, t: int, b: int) -> Fraction:
+def find_representatives(mdp: MDP, *, lax: bool) -> list[int]:
+    """The first state of each state's class of the relation, by partition refinement."""
+    has = np.ones(mdp.R.shape, bool) if mdp.available is None else mdp.available
+    first = [0] * mdp.num_states
+    while True:
+        moves = [
+            [
+                (
+                    None if lax else a,
+                    float(mdp.R[s, a]),
+                    frozenset(lift(normalise_row(mdp, s, a), first).items()),
+                )
+                for a in np.flatnonzero(has[s]).tolist()
+            ]
+            for s in range(mdp.num_states)
+        ]
+        signatures = [(old, frozenset(each)) for old, each in zip(first, moves, strict=True)]
+        refined = [signatures.index(each) for each in signatures]
+        if refined == first:
+            return first
+        first = refined
+
+
+def lift(masses: Masses, representative: list[int]) -> Masses:
+    """The masses of the representatives."""
+    lifted: Masses = {}
+    for x, mass in masses.items():
+        lifted[representative[x]] = lifted.get(representative[x], Fraction(0)) + mass
+    return lifted
+
+
+def compute_backup(
+    mdp: MDP,
+    d: list[list[Fraction]],
+    s: int,
+    a: int,
+    t: int,
+    b: int,
+    representative: list[int] | None = None,
+) -> Fraction:
     """|R(s, a) - R(t, b)| + discount * W1(d)(P(s, a), P(t, b)), shared mass left where it is."""
-    p, q = normalise_row(mdp, s, a), normalise_row(mdp, t, b)
+    representative = list(range(mdp.num_states)) if representative is None else representative
+    p, q = (lift(normalise_row(mdp, *row), representative) for row in ((s, a), (t, b)))
     send = {x: p[x] - q.get(x, Fraction(0)) for x in p if p[x] > q.get(x, Fraction(0))}
     take = {y: q[y] - p.get(y, Fraction(0)) for y in q if q[y] > p.get(y, Fraction(0))}
     gap = abs(Fraction(float(mdp.R[s, a])) - Fraction(float(mdp.R[t, b])))

@@ -70,6 +70,19 @@ def test_the_error_holds_in_exact_arithmetic(mdp: MDP, kind: str, data: st.DataO
     assert compute_residual(d) <= Fraction(d.error) * (1 - Fraction(mdp.discount))
 
 
+def test_the_error_holds_where_the_triangle_inequality_fails_by_rounding() -> None:
+    # States 0 and 3 are bisimilar. The distances satisfy the triangle inequality up to 1e-10.
+    P = np.zeros((4, 1, 4))
+    P[0, 0, :2] = P[3, 0, :2] = P[1, 0, 2:] = 0.5
+    P[2, 0, [1, 3]] = 0.6, 0.4
+    mdp = MDP(P, np.array([[0.0], [0.0], [-1.0], [0.0]]), discount=0.3)
+    d = exact.bisimulation(mdp, tol=1e-7)
+    assert compute_residual(d) <= Fraction(d.error) * (1 - Fraction(mdp.discount))
+    farthest = 1 / (1 - 0.15 - 0.03 * 0.15)  # d(1, 2), and d(0, 1) is 0.15 times that
+    assert abs(d(1, 2) - farthest) <= d.error + 1e-15
+    assert abs(d(0, 1) - 0.15 * farthest) <= d.error + 1e-15
+
+
 def test_rewards_that_float64_cannot_separate_raise() -> None:
     mdp = random_mdp(4, 1, 2, seed=0)
     with pytest.raises(InputError, match="scale the rewards down"):
