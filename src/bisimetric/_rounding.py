@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 UNIT = 2.0**-53
@@ -19,3 +20,16 @@ def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
     total = a + b
     rounded = total - a
     return total, (a - (total - rounded)) + (b - rounded)
+
+
+def choose_scale(bound: float) -> float:
+    """Return a power of two near a bound on distances.
+
+    float32 has a narrow range; dividing by a power of two rounds only what falls below the normal
+    numbers.
+
+    >>> choose_scale(5.0), choose_scale(0.0), math.isfinite(1 / choose_scale(1.7e308))
+    (8.0, 1.0, True)
+    """
+    exponent = math.frexp(bound)[1]
+    return 1.0 if bound == 0 else math.ldexp(1.0, max(-1000, min(1000, exponent)))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.exact.deterministic import cycle_kernels
-from bisimetric.exact.deterministic.problem import DeterministicProblem
+from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
 from bisimetric.exact.deterministic.table_kernels import map_rows
 
 EFFORTS = (1.012, 16), (0.995, 64)
@@ -91,10 +91,7 @@ def estimate_level(problem: DeterministicProblem) -> float:
     at the least x for which some theta makes that 1 (the speed of a branching random walk, Biggins
     1976). Actions that merge the pair end the path.
     """
-    states = problem.num_states
-    k = np.arange(NUM_SAMPLES)
-    points = np.stack([k * 0.6180339887498949 % 1, k * 0.7548776662466927 % 1]) * states
-    s, t = points.astype(np.int64)
+    s, t = sample_pairs(problem.num_states, NUM_SAMPLES)
     gap = np.abs(problem.reward[:, s] - problem.reward[:, t])
     gap = gap[problem.successor[:, s] != problem.successor[:, t]]
     largest = float(gap.max(initial=0.0))

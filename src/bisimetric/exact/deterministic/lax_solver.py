@@ -26,9 +26,14 @@ import itertools
 import numpy as np
 
 from bisimetric._progress import ProgressBar, convergence_fraction, show_progress
+from bisimetric._rounding import choose_scale
 from bisimetric.exact._request import SolverResult, SweepLimit
 from bisimetric.exact.deterministic import evaluation_kernels, lax_kernels, table_kernels
-from bisimetric.exact.deterministic.problem import MAX_SERIAL_STATES, DeterministicProblem
+from bisimetric.exact.deterministic.problem import (
+    MAX_SERIAL_STATES,
+    DeterministicProblem,
+    sample_pairs,
+)
 
 MAX_START_SWEEPS = 24
 START_REDUCTION = 0.05
@@ -108,10 +113,7 @@ class _LaxIteration:
         self.num_changed, self.code_margin = 0, CODE_MARGIN
         self.residual, self.largest = np.inf, 0.0
         self.progress: ProgressBar | None = None
-        # A low-discrepancy sample of pairs.
-        k = np.arange(NUM_SAMPLES)
-        points = np.stack([k * 0.6180339887498949 % 1, k * 0.7548776662466927 % 1]) * states
-        s, t = points.astype(np.int64)
+        s, t = sample_pairs(states, NUM_SAMPLES)
         self.sample_pairs = s[s != t], t[s != t]
 
     @property
@@ -136,15 +138,15 @@ class _LaxIteration:
     def start_in_single_precision(self) -> bool:
         """Take the solution in single precision for a start; return whether that failed.
 
-        Sweeps then read half the memory. Distances are scaled to at most 1, which float32 can hold
+        Sweeps then read half the memory. Distances are scaled, so that float32 can hold them
         whatever the units of the rewards.
         """
-        p, scale = self.problem, 2.0 ** -np.frexp(self.bound)[1]
+        p, scale = self.problem, choose_scale(self.bound)
         start = _LaxIteration(
             dataclasses.replace(
                 p,
-                reward=(scale * (p.reward - p.reward.min())).astype(SINGLE.dtype),
-                diameter_bound=scale * p.diameter_bound,
+                reward=((p.reward - p.reward.min()) / scale).astype(SINGLE.dtype),
+                diameter_bound=p.diameter_bound / scale,
                 residual_tolerance=0.0,
                 dtype=SINGLE.dtype,
             )
@@ -153,9 +155,9 @@ class _LaxIteration:
         start.choice, start.code_margin = self.choice, START_CODE_MARGIN
         start.run_start()
         has_failed = start.run_rounds()
-        np.multiply(start.d, 1 / scale, out=self.d)
+        np.multiply(start.d, scale, out=self.d, dtype=np.float64)
         self.num_sweeps, self.num_evaluations = start.num_sweeps, start.num_evaluations
-        self.residual, self.largest = start.residual / scale, start.largest / scale
+        self.residual, self.largest = start.residual * scale, start.largest * scale
         return has_failed
 
     @property

@@ -65,6 +65,18 @@ class DeterministicProblem:
         return int(self.successor.shape[0])
 
 
+def sample_pairs(states: int, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a low-discrepancy sample of pairs of states, some of them of a state and itself.
+
+    >>> [sample.tolist() for sample in sample_pairs(10, 3)]
+    [[0, 6, 2], [0, 7, 5]]
+    """
+    k = np.arange(number)
+    points = np.stack([k * 0.6180339887498949 % 1, k * 0.7548776662466927 % 1]) * states
+    s, t = points.astype(np.int64)
+    return s, t
+
+
 @dataclasses.dataclass(frozen=True)
 class ActionCompletion:
     """The dynamics of a deterministic MDP in which every state has every action.

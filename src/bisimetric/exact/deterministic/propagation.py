@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import propagation_kernels, table_kernels
-from bisimetric.exact.deterministic.problem import DeterministicProblem
+from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
 from bisimetric.exact.deterministic.propagation_kernels import NUM_CHUNKS, NUM_PARTITIONS
 
 CAPACITY = 0.06
@@ -61,10 +61,7 @@ class WorkLists:
         self.floors, self.lowest = np.array([np.inf, np.inf]), -np.inf
         self.index = index_predecessors(problem.successor, problem.reward)
         self.row_starts = np.zeros(states + 1, np.int64)
-        # A low-discrepancy sample of pairs t <= s.
-        k = np.arange(20_000)
-        points = np.stack([k * 0.6180339887498949 % 1, k * 0.7548776662466927 % 1]) * states
-        s, t = points.astype(np.int64)
+        s, t = sample_pairs(states, 20_000)
         self.sample_pairs = (np.maximum(s, t), np.minimum(s, t))
 
     def clear(self) -> None:

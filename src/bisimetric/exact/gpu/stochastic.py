@@ -7,15 +7,13 @@ move; other moves are given up once a coupling shows that they are not better.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric import planning
 from bisimetric._progress import show_progress
-from bisimetric._rounding import TINY, UNIT
+from bisimetric._rounding import TINY, UNIT, choose_scale
 from bisimetric.exact._request import SolverResult
 from bisimetric.exact.gpu import cuda
 from bisimetric.exact.gpu.couplings import CouplingWorkspace, require_device
@@ -50,17 +48,13 @@ def solve(
         0.0 if cost is None else cost.nbytes,
     )  # fmt: skip
     diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
-    scale = policy_iteration.choose_scale(diameter)
+    scale = choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
-    if cost is None:
-        V = planning.optimal_values(mdp, tol=math.inf).values
-    else:
-        V = np.zeros(mdp.num_states)
-    order = np.argsort(V, kind="stable")
+    initial, order = policy_iteration.sort_states(mdp, has_cost=cost is not None)
     model = policy_iteration.build_kernel_mdp(mdp, order, lax, diameter / scale)
     if cost is not None:
         model = model._replace(cost=cost / scale)  # the order is that of the MDP
-    workspace = CouplingWorkspace(device, model, V[order], dtype)
+    workspace = CouplingWorkspace(device, model, initial, dtype)
     residual, largest, details = _iterate(workspace, residual_tolerance / scale)
     floor = float(np.finfo(dtype).tiny) if cost is None and mdp.discount > 0 else 0.0
     values, moved = workspace.fetch_matrix(np.argsort(order), scale, floor)

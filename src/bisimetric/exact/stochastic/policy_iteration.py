@@ -17,7 +17,7 @@ from scipy import sparse
 
 from bisimetric import planning
 from bisimetric._progress import ProgressBar, show_progress
-from bisimetric._rounding import TINY, UNIT
+from bisimetric._rounding import TINY, UNIT, choose_scale
 from bisimetric._transport import Costs
 from bisimetric.exact._request import SolverResult
 from bisimetric.exact._threads import map_chunks, share_parts
@@ -70,17 +70,12 @@ def solve(
     diameter = mdp.diameter_bound if diameter_bound is None else diameter_bound
     scale = choose_scale(diameter)
     mdp = mdp.replace(R=mdp.R / scale)
-    if cost is None:
-        V = planning.optimal_values(mdp, tol=math.inf).values
-    else:
-        V = np.zeros(mdp.num_states)
-    order = np.argsort(V, kind="stable")
+    initial, order = sort_states(mdp, has_cost=cost is not None)
     model = build_kernel_mdp(mdp, order, lax, diameter / scale)
     if cost is not None:
         model = model._replace(cost=np.ascontiguousarray(cost / scale))
-    states = len(V)
+    states = len(order)
     costs = Costs(np.zeros(1 + states * (states - 1) // 2), np.empty(0, np.int64), states)
-    initial = V[order]
     map_chunks(
         lambda *rows: distance_kernels.fill_differences(initial, costs.values, *rows),
         states,
@@ -337,14 +332,11 @@ class _CouplingIteration:
             self.drift = 0.0
 
 
-def choose_scale(diameter_bound: float) -> float:
-    """Return a power of two near the diameter bound.
-
-    Cached numbers are float32, whose range is narrow; dividing by a power of two rounds only what
-    falls below the normal numbers.
-    """
-    exponent = math.frexp(diameter_bound)[1]
-    return 1.0 if diameter_bound == 0 else math.ldexp(1.0, max(-1000, min(1000, exponent)))
+def sort_states(mdp: MDP, *, has_cost: bool) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the optimal values in increasing order, and the states; 0 with a cost."""
+    V = np.zeros(mdp.num_states) if has_cost else planning.optimal_values(mdp, tol=math.inf).values
+    order = np.argsort(V, kind="stable")
+    return V[order], order
 
 
 def build_kernel_mdp(
