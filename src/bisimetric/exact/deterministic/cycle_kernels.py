@@ -1,4 +1,4 @@
-"""Compiled kernel of the search for cycles of the pair graph, see `cycle_search`."""
+"""Compiled kernels of the search for cycles of the pair graph, see `cycle_search`."""
 
 from __future__ import annotations
 
@@ -63,3 +63,27 @@ def search_rows(
                     needed[num_pairs], last_gap[num_pairs] = remaining, gap
                     num_pairs += (remaining <= level) & (x != y)
             at += 1
+
+
+@njit(cache=True, nogil=True)
+def has_ancestors(s, t, starts, predecessors, actions, min_pairs):
+    """Return whether `min_pairs` pairs, (s, t) with t < s included, lead to (s, t)."""
+    pairs, n, at = np.empty((min_pairs, 2), np.int64), 1, 0
+    pairs[0, 0], pairs[0, 1] = s, t
+    while at < n:
+        s, t = pairs[at, 0] * actions, pairs[at, 1] * actions
+        at += 1
+        for a in range(actions):
+            for i in range(starts[s + a], starts[s + a + 1]):
+                for j in range(starts[t + a], starts[t + a + 1]):
+                    x, y = np.int64(predecessors[i]), np.int64(predecessors[j])
+                    x, y = max(x, y), min(x, y)
+                    k = 0
+                    while k < n and (pairs[k, 0] != x or pairs[k, 1] != y):
+                        k += 1
+                    if k == n:
+                        pairs[n, 0], pairs[n, 1] = x, y
+                        n += 1
+                        if n == min_pairs:
+                            return True
+    return False

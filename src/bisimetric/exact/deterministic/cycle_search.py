@@ -19,22 +19,29 @@ from bisimetric.exact.deterministic import cycle_kernels
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
 from bisimetric.exact.deterministic.table_kernels import map_rows
 
-EFFORTS = (1.012, 16), (0.995, 64)
+EFFORTS = (1.012, 16), (0.995, 64), (0.985, 32)
 """Levels relative to the estimate, and pairs visited per first step: if the first search finds no
-cycle, the second one finds longer ones."""
+cycle, the others find longer and worse ones."""
 STRIDES = 16, 4, 1
 """Searches from the pairs of every 16th state, every 4th, and all: each begins at the level of the
 best cycle so far."""
 MIN_IMPROVEMENT = 1 + 1e-6
 MAX_LENGTH = 128
+MIN_ANCESTORS = 256
+"""Cycles that fewer pairs lead to are left out: they are of no use for the others."""
 MAX_STEPS_PER_BIT = 3
 """Steps to all states of a graph that mixes fast, per binary digit of their number."""
 NUM_SAMPLES, NUM_BINS = 4096, 64
 """Pairs, and bins of a histogram of their gaps, from which the level is estimated."""
 
 
-def find_cycles(problem: DeterministicProblem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Find cycles of large value; return their pairs s * S + t, t < s, and the values of those."""
+def find_cycles(
+    problem: DeterministicProblem, starts: NDArray[np.int64], predecessors: NDArray[np.uint32]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Find cycles of large value; return their pairs s * S + t, t < s, and the values of those.
+
+    See `propagation.index_predecessors` for `starts` and `predecessors`.
+    """
     states = problem.num_states
     estimate = estimate_level(problem)
     order = np.argsort(problem.reward, axis=1, kind="stable").astype(np.uint32)
@@ -52,6 +59,12 @@ def find_cycles(problem: DeterministicProblem) -> tuple[NDArray[np.int64], NDArr
             len(rows),
             2 * states,
         )  # fmt: skip
+        for row in rows[lengths[rows] > 0]:
+            s, t = divmod(int(cycles[row, 0]), states)
+            if not cycle_kernels.has_ancestors(
+                s, t, starts, predecessors, problem.num_actions, MIN_ANCESTORS
+            ):
+                lengths[row], values[row] = 0, 0.0
 
     for relative_level, visits_per_step in EFFORTS if estimate > 0.0 else ():
         is_searched = np.zeros(states, np.bool_)

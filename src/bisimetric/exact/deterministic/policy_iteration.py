@@ -160,7 +160,7 @@ class _PolicyIteration:
             self.problem.successor
         ):
             return False
-        pairs, values = cycle_search.find_cycles(self.problem)
+        pairs, values = cycle_search.find_cycles(self.problem, *self.lists.index[:2])
         if len(pairs) == 0:
             return False
         order = np.argsort(values, kind="stable")
