@@ -70,7 +70,7 @@ def plain_updates(mdp: MDP, steps: int, seed: int) -> list[list[float]]:
 
 @njit(parallel=True, cache=True)
 def _sweep_block(d, backup, low, high, successor, reward, discount, change):  # type: ignore[no-untyped-def]
-    """Run `table_kernels.sweep_bisimulation_block` without its statistics."""
+    """Run `table_kernels.sweep_bisimulation` without its statistics."""
     for i in prange(high - low):
         s = low + i
         row = backup[i]
@@ -91,6 +91,16 @@ def _sweep_block(d, backup, low, high, successor, reward, discount, change):  # 
         change[s] = max_change
 
 
+def _write_block(d: NDArray[np.float64], backup: NDArray[np.float64], low: int, high: int) -> None:
+    """Write the rows low..high, t < s, into both halves of the matrix."""
+    tile = table_kernels.MIN_BLOCK_ROWS
+    table_kernels.map_rows(
+        lambda i, j: table_kernels.write_columns(d, backup, low, high, i, j),
+        -(-high // tile),
+        2 * tile * (high - low),
+    )
+
+
 def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
     """Repeat our fastest sweep: in place, in alternating directions.
 
@@ -107,7 +117,7 @@ def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
         for low in reversed(blocks) if backward else blocks:
             high = min(states, low + size)
             _sweep_block(d, backup, low, high, successor, reward, mdp.discount, change)
-            table_kernels.write_block(d, backup, low, high)
+            _write_block(d, backup, low, high)
         yield d, float(change.max())
 
 

@@ -290,7 +290,7 @@ def test_chunks_that_no_other_thread_starts_run_in_the_caller(
             started.set()
             release.wait()
 
-    _threads._start_workers(1).put(Busy(lambda low, high: None, [0, 1]))
+    _threads.start_workers(1).put(Busy(lambda low, high: None, [0, 1]))
     try:
         assert started.wait(10)
         parts = map_chunks(lambda low, high: list(range(low, high)), 100, min_parallel_size=1)

@@ -54,13 +54,13 @@ def sweep(
     hold_actions: bool = False,
     discount: float = DISCOUNT,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return F(d) below the diagonal by `sweep_block`, and its statistics."""
+    """Return F(d) below the diagonal by `lax_kernels.sweep`, and its statistics."""
     states, actions = len(d), len(successor)
     backup, stats = np.zeros((states, states)), np.zeros((states, 3))
     classes = np.zeros(states, np.int64) if classes is None else classes
     operator = lax_kernels.LaxOperator(successor, reward, discount, classes, 50.0)
-    lax_kernels.sweep_block(
-        d, backup, 0, states, operator, stats, choice,
+    lax_kernels.sweep(
+        d, backup, operator, stats, choice, write=False,
         code_bits=lax_kernels.count_code_bits(actions), hold_actions=hold_actions,
     )  # fmt: skip
     return backup, stats

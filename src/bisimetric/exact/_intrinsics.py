@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 from llvmlite import ir
@@ -24,6 +25,43 @@ def claim_part(typing_context: Any, counter: Any) -> Any:
         return builder.atomic_rmw("add", array.data, one, "monotonic")
 
     return types.int64(counter), generate
+
+
+@intrinsic
+def increase(typing_context: Any, array: Any, index: Any) -> Any:
+    """Increase an entry of an int64 array by 1, atomically, after all writes of this thread."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        one = context.get_constant(types.int64, 1)
+        builder.atomic_rmw("add", builder.gep(data, [arguments[1]]), one, "release")
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+@intrinsic
+def load(typing_context: Any, array: Any, index: Any) -> Any:
+    """Return an entry of an int64 array, with all writes before the `increase` that it shows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.load_atomic(builder.gep(data, [arguments[1]]), "acquire", 8)
+
+    return types.int64(array, types.int64), generate
+
+
+@intrinsic
+def pause(typing_context: Any) -> Any:
+    """Let a core wait for some cycles, where it has an instruction for that."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine().lower() in ("x86_64", "amd64"):
+            form = ir.FunctionType(ir.VoidType(), [])
+            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), form), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 @intrinsic

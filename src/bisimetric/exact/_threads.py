@@ -13,7 +13,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numba
 import numpy as np
@@ -56,7 +56,7 @@ def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int)
     if threads == 1:
         return [work(low, high) for low, high in itertools.pairwise(boundaries)]
     loop = _ParallelLoop(work, boundaries)
-    loops = _start_workers(threads - 1)
+    loops = start_workers(numba.get_num_threads() - 1)
     for _ in range(threads - 1):
         loops.put(loop)
     return loop.run()
@@ -93,7 +93,7 @@ def share_parts(work: Callable[[NDArray[np.int64]], T], num_parts: int, min_part
     if threads <= 1:
         return run()
     loop = _ParallelLoop(run, list(range(threads + 1)))
-    loops = _start_workers(numba.get_num_threads() - 1)
+    loops = start_workers(numba.get_num_threads() - 1)
     for _ in range(threads - 1):
         loops.put(loop)
     return [result for results in loop.run() for result in results]
@@ -151,10 +151,16 @@ class _ParallelLoop(Generic[T]):
             self._results[chunk] = self._work(self._boundaries[chunk], self._boundaries[chunk + 1])
 
 
+class _Loop(Protocol):
+    """What threads can join."""
+
+    def join(self) -> None: ...
+
+
 @functools.cache
-def _start_workers(num_workers: int) -> queue.SimpleQueue[_ParallelLoop[Any]]:
+def start_workers(num_workers: int) -> queue.SimpleQueue[_Loop]:
     """Start threads that sleep until there is a loop to join; return the queue of loops."""
-    loops: queue.SimpleQueue[_ParallelLoop[Any]] = queue.SimpleQueue()
+    loops: queue.SimpleQueue[_Loop] = queue.SimpleQueue()
 
     def work() -> None:
         while True:

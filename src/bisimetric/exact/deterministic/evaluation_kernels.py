@@ -13,16 +13,28 @@ pair). With lambda 1 it is the infinite-horizon value, and with 0 that of one st
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numba import njit
 
 from bisimetric.exact._intrinsics import order_memory, prefetch
+from bisimetric.exact._phases import (
+    Phase,
+    Plan,
+    choose_num_threads,
+    finish_part,
+    plan_phases,
+    share_phases,
+    start_part,
+)
+from bisimetric.exact.deterministic import table_kernels
 from bisimetric.exact.deterministic.pair_kernels import decode_choice, one_minus_power
 from bisimetric.exact.deterministic.table_kernels import (
+    MIN_BLOCK_ROWS,
     Array,
     balance_row,
-    map_rows,
-    mirror,
+    mirror_tiles,
 )
 
 NUM_PATHS = 16
@@ -30,6 +42,8 @@ NUM_PATHS = 16
 PATH_CAPACITY = 2**13
 """Pairs of a path that are stored, a power of 2; the first ones of a longer path are followed
 again."""
+CLEAR, FOLLOW, MIRROR = 0, 1, 2
+"""The phases of an evaluation."""
 
 
 def evaluate_choices(
@@ -48,15 +62,51 @@ def evaluate_choices(
     pair that has a value. Threads may compute some values twice, but the value of a pair is the
     same whichever path it was found on.
     """
-    rows, no_choice = len(d), 2**code_bits - 1
-    map_rows(lambda low, high: _clear_values(d, choice, no_choice, low, high), rows, rows // 2)
     weights = discount * trace_decay, discount * (1 - trace_decay)
-    map_rows(
-        lambda low, high: _follow_paths(d, choice, successor, reward, weights, low, high),
-        rows,
-        8 * rows,
+    threads = choose_num_threads(9 * len(d) ** 2, table_kernels.MIN_PARALLEL_ENTRIES)
+    plan = _plan_evaluation(len(d), threads, table_kernels.MIN_PARALLEL_ENTRIES)
+    share_phases(
+        lambda progress, part: _evaluate_parts(
+            progress, part, plan.parts, plan.parts_per_call, d, choice, successor, reward, weights,
+            2**code_bits - 1,
+        ),
+        plan,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=16)
+def _plan_evaluation(states: int, num_threads: int, min_parallel_entries: int) -> Plan:
+    """Plan an evaluation: values are cleared, computed, and mirrored."""
+    tiles = -(-states // MIN_BLOCK_ROWS)
+    phases = (
+        Phase((CLEAR,), 0, np.full(states, states // 2)),
+        Phase((FOLLOW,), 0, np.full(states, 8 * states)),
+        Phase((MIRROR,), 0, np.full(tiles, MIN_BLOCK_ROWS * states // 2)),
     )
-    mirror(d)
+    return plan_phases(phases, num_threads, min_parallel_entries)
+
+
+@njit(cache=True, nogil=True)
+def _evaluate_parts(
+    progress, part, parts, max_parts, d, choice, successor, reward, weights, no_choice
+):
+    path, gaps = (
+        np.empty((NUM_PATHS, PATH_CAPACITY), np.int64),
+        np.empty((NUM_PATHS, PATH_CAPACITY)),
+    )
+    for _ in range(max_parts):
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, low, high, kind = parts[part]
+        if kind == CLEAR:
+            _clear_values(d, choice, no_choice, low, high)
+        elif kind == FOLLOW:
+            _follow_paths(d, choice, successor, reward, weights, path, gaps, low, high)
+        else:
+            mirror_tiles(d, low, high)
+        part = finish_part(progress)
+    return part
 
 
 @njit(cache=True, nogil=True)
@@ -70,20 +120,17 @@ def _clear_values(d, choice, no_choice, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _follow_paths(d, choice, successor, reward, weights, low, high):
+def _follow_paths(d, choice, successor, reward, weights, path, gaps, low, high):
     """Compute the values of some rows, and of the pairs on their paths.
 
-    A path ends at a pair that has a value, or where it is on a cycle (Brent 1980).
+    A path ends at a pair that has a value, or where it is on a cycle (Brent 1980). `path` and
+    `gaps` are memory for several paths.
     """
     states, actions = np.int64(d.shape[0]), successor.shape[0]
     weight, old_weight = weights
     flat, flat_choice = d.reshape(-1), choice.reshape(-1)
     flat_successor, flat_reward = successor.reshape(-1), reward.reshape(-1)
     first_offset, second_offset = _index_choices(actions, states)
-    path, gaps = (
-        np.empty((NUM_PATHS, PATH_CAPACITY), np.int64),
-        np.empty((NUM_PATHS, PATH_CAPACITY)),
-    )
     # Of each path: its first pair, -1 for none; the pair that is reached, as two states; its
     # length; and for Brent's method a pair on it, the steps since, and when to take a later pair.
     start = np.full(NUM_PATHS, -1, np.int64)

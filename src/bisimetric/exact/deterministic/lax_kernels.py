@@ -12,7 +12,16 @@ import numpy as np
 from numba import njit
 
 from bisimetric.exact._intrinsics import VECTOR_BYTES, replace_last_bits, transpose_block
-from bisimetric.exact.deterministic.table_kernels import NO_NANS, Array, balance_row, map_rows
+from bisimetric.exact._phases import finish_part, share_phases, start_part
+from bisimetric.exact.deterministic.table_kernels import (
+    NO_NANS,
+    SWEEP,
+    Array,
+    balance_row,
+    map_rows,
+    plan_sweep,
+    write_columns,
+)
 
 TILE = 256
 """Columns that are computed together: their intermediate results stay in the first cache."""
@@ -39,65 +48,111 @@ class LaxOperator(NamedTuple):
 
 
 def count_code_bits(actions: int) -> int:
-    """Return the bits of a choice, which `sweep_block` puts in place of the last bits of a
+    """Return the bits of a choice, which `sweep` puts in place of the last bits of a
     distance: 6 for 4 actions. The largest number of so many bits stands for no choice."""
     return (2 * actions * actions).bit_length()
 
 
-def sweep_block(
+def sweep(
     d: Array,
     backup: Array,
-    low: int,
-    high: int,
     operator: LaxOperator,
     row_stats: Array,
     choice: Array,
     *,
+    backward: bool = False,
+    write: bool = True,
     code_bits: int = 0,
     hold_actions: bool = False,
     tolerance: float = 0.0,
 ) -> None:
-    """Compute rows low..high of F(d), into `backup`, and the choices that attain it.
+    """Set d to F(d), in blocks of as many rows as `backup` has, and record the choices.
 
     The code of a choice replaces the last `code_bits` of its delta, so that minima and maxima carry
-    it along: `backup` is below F(d) by at most 2^bits units in the last place. With no bits
-    `backup` is F(d), and the choices stay. States of different classes have no choice. With
-    `hold_actions` only responses change, to those that improve on the present ones by more than
-    `tolerance`. `row_stats[s]` receives the largest |F(d) - d|, the largest F(d), and how many
-    choices changed.
+    it along: the result is below F(d) by at most 2^bits units in the last place. With no bits it is
+    F(d), and the choices stay. States of different classes have no choice. With `hold_actions` only
+    responses change, to those that improve on the present ones by more than `tolerance`.
+    `row_stats[s]` receives the largest |F(d) - d|, the largest F(d), and how many choices changed.
+    With `backward` the last block is the first one to be computed. Without `write` d stays.
     """
     mask = np.array([2**code_bits - 1], f"int{8 * operator.reward.itemsize}")
     margin = operator.reward.dtype.type(tolerance)
+    plan = plan_sweep(
+        len(d), len(backup), len(operator.successor) ** 2, backward=backward, write=write,
+        unit=_count_group_rows(VECTOR_BYTES // d.itemsize, len(operator.successor)),
+    )  # fmt: skip
+    share_phases(
+        lambda progress, part: _sweep_parts(
+            progress, part, plan.parts, plan.parts_per_call, d, backup, operator, row_stats, choice,
+            mask, hold_actions, margin,
+        ),
+        plan,
+    )  # fmt: skip
 
-    def rows(i: int, j: int) -> None:
-        _sweep_rows(
-            d, backup, low, operator, row_stats, choice, mask, hold_actions, margin, low + i,
-            low + j,
-        )  # fmt: skip
 
-    map_rows(rows, high - low, high * len(operator.successor) ** 2)
+@njit(cache=True, nogil=True)
+def _sweep_parts(
+    progress, part, parts, max_parts, d, backup, operator, row_stats, choice, mask, hold_actions,
+    tolerance,
+):  # fmt: skip
+    workspace = _allocate_workspace(d, operator)
+    for _ in range(max_parts):
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, first, last, kind, low, high = parts[part]
+        if kind == SWEEP:
+            _sweep_rows(
+                d, backup, low, operator, row_stats, choice, mask, hold_actions, tolerance,
+                workspace, first, last,
+            )  # fmt: skip
+        else:
+            write_columns(d, backup, low, high, first, last)
+        part = finish_part(progress)
+    return part
+
+
+@njit(cache=True)
+def _count_group_rows(width, actions):
+    """Return the rows that are computed together: vectors of so many entries hold an entry of the
+    rows of all their successors."""
+    return max(1, width // actions)
+
+
+@njit(cache=True, nogil=True)
+def _allocate_workspace(d, operator):
+    """Return memory for `_sweep_rows`, and the successors, followed by zeros."""
+    actions, states = operator.successor.shape
+    width = VECTOR_BYTES // d.itemsize
+    group_size = _count_group_rows(width, actions)
+    num_tables = -(-group_size * actions // width)
+    following = np.zeros((actions, states + width), np.uint32)
+    following[:, :states] = operator.successor
+    kind = operator.reward.dtype
+    return (
+        np.zeros(num_tables * width, np.uint32),
+        np.empty((num_tables, states * width), d.dtype),
+        following,
+        np.empty((num_tables * width, TILE), d.dtype),
+        np.empty((group_size, actions, TILE), kind),
+        np.empty((group_size, TILE), kind),
+        np.empty(TILE, kind),
+    )
 
 
 @njit(cache=True, nogil=True, fastmath=NO_NANS)
 def _sweep_rows(
-    d, backup, start, operator, row_stats, choice, mask, hold_actions, tolerance, low, high
-):
+    d, backup, start, operator, row_stats, choice, mask, hold_actions, tolerance, workspace, low,
+    high,
+):  # fmt: skip
     successor, reward, discount, classes, diameter = operator
-    actions, states = successor.shape
-    has_classes, code_mask = classes.max() > 0, np.int64(mask[0])
-    zero, infinite = reward.dtype.type(0), reward.dtype.type(np.inf)
     # Entry x of the rows of all successors of a state is one vector of a table, so that they are
     # read together; where there are few actions, those of several states are.
+    rows, tables, following, tile, lowest, best, worst = workspace
+    actions, group_size, num_tables = len(successor), len(best), len(tables)
     width = VECTOR_BYTES // d.itemsize
-    group_size = max(1, width // actions)
-    num_tables = -(-group_size * actions // width)
-    rows = np.zeros(num_tables * width, np.uint32)
-    tables = np.empty((num_tables, states * width), d.dtype)
-    following = np.zeros((actions, states + width), np.uint32)
-    following[:, :states] = successor
-    tile = np.empty((num_tables * width, TILE), d.dtype)
-    lowest = np.empty((group_size, actions, TILE), reward.dtype)
-    best, worst = np.empty((group_size, TILE), reward.dtype), np.empty(TILE, reward.dtype)
+    has_classes, code_mask = classes.max() > 0, np.int64(mask[0])
+    zero, infinite = reward.dtype.type(0), reward.dtype.type(np.inf)
     best_bits = best.view(mask.dtype)
     for group in range(low, high, group_size):
         end = min(high, group + group_size)
@@ -206,7 +261,7 @@ def select_choices(
 ) -> None:
     """Select the choices that attain F(d)(s, t), to the last bit; those without one stay so.
 
-    That takes several times as long as `sweep_block`.
+    That takes several times as long as `sweep`.
     """
     no_choice, entries = 2**code_bits - 1, len(d) * len(successor) ** 2
     map_rows(

@@ -179,17 +179,12 @@ class _LaxIteration:
         self, *, with_choices: bool = True, write: bool = True, hold_actions: bool = False
     ) -> None:
         """Sweep once, in place unless `write` is False, in alternating directions."""
-        states, d, backup = self.problem.num_states, self.d, self.backup
-        blocks = range(0, states, self.block_rows)
-        for low in reversed(blocks) if self.num_sweeps % 2 else blocks:
-            high = min(states, low + self.block_rows)
-            lax_kernels.sweep_block(
-                d, backup, low, high, self.operator, self.row_stats, self.choice,
-                code_bits=self.code_bits if with_choices else 0, hold_actions=hold_actions,
-                tolerance=self.problem.residual_tolerance,
-            )  # fmt: skip
-            if write:
-                table_kernels.write_block(d, backup, low, high)
+        lax_kernels.sweep(
+            self.d, self.backup, self.operator, self.row_stats, self.choice,
+            backward=self.num_sweeps % 2 == 1, write=write,
+            code_bits=self.code_bits if with_choices else 0, hold_actions=hold_actions,
+            tolerance=self.problem.residual_tolerance,
+        )  # fmt: skip
         self.num_sweeps += 1
         self.num_changed = int(self.row_stats[:, 2].sum())
         self.residual, self.largest = (float(each) for each in self.row_stats[:, :2].max(axis=0))

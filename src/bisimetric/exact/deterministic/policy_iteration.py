@@ -49,8 +49,6 @@ SWEEPS_PER_EVALUATION = 3
 MAX_GROWTH = 2
 """Propagation ends when so many times as many pairs are pending as at first: a better cycle was
 found, and sweeps spread its value at less cost."""
-SPARSE_WRITE_FRACTION = 0.2
-"""A block with fewer changes than this fraction is written entry by entry."""
 PRODUCTIVE_FRACTION = 0.3
 """Cycle evaluation is repeated when it increases a cycle for more than this fraction of paths."""
 MAX_ROUNDS = 1000
@@ -176,19 +174,11 @@ class _PolicyIteration:
 
         Returns how many pairs increased, the largest |F(d) - d| and the largest F(d).
         """
-        states, p, marked = self.problem.num_states, self.problem, self.lists.marked
-        blocks = range(0, states, self.block_rows)
-        for low in reversed(blocks) if backward else blocks:
-            high = min(states, low + self.block_rows)
-            table_kernels.sweep_bisimulation_block(
-                self.d, self.backup, low, high, p.successor, p.reward, p.discount,
-                p.residual_tolerance, marked, self.row_stats,
-            )  # fmt: skip
-            fraction = self.row_stats[low:high, 0].sum() / max(1, (high - low) * (high + low) // 2)
-            if write and fraction > SPARSE_WRITE_FRACTION:
-                table_kernels.write_block(self.d, self.backup, low, high)
-            elif write and fraction > 0:
-                table_kernels.write_changes(self.d, self.backup, low, high, marked)
+        p = self.problem
+        table_kernels.sweep_bisimulation(
+            self.d, self.backup, p.successor, p.reward, p.discount, p.residual_tolerance,
+            self.lists.marked, self.row_stats, backward=backward, write=write,
+        )  # fmt: skip
         num_increased, residual, largest = (
             self.row_stats[:, 0].sum(),
             self.row_stats[:, 1],

@@ -10,6 +10,7 @@ the other half is its mirror. Sums are taken in float64 whatever the dtype of th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +19,15 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric.exact._intrinsics import VECTOR_BYTES, transpose_block
+from bisimetric.exact._phases import (
+    Phase,
+    Plan,
+    choose_num_threads,
+    finish_part,
+    plan_phases,
+    share_phases,
+    start_part,
+)
 from bisimetric.exact._threads import map_chunks
 
 MIN_PARALLEL_ENTRIES = 2**18
@@ -31,6 +41,10 @@ MARKS_PER_READ = 32
 """Marks that are tested together, by vector instructions."""
 MIN_BLOCK_ROWS = 64
 """The least number of rows that are computed together, from the same matrix."""
+SPARSE_WRITE_FRACTION = 0.2
+"""A block with fewer changes than this fraction is written entry by entry."""
+SWEEP, WRITE = 0, 1
+"""The phases of a sweep of each block."""
 
 
 @njit(inline="always")
@@ -58,34 +72,108 @@ def choose_block_size(states: int, num_blocks: int) -> int:
     return max(MIN_BLOCK_ROWS, -(-states // num_blocks))
 
 
-def sweep_bisimulation_block(
+def sweep_bisimulation(
     d: Array,
     backup: Array,
-    low: int,
-    high: int,
     successor: Array,
     reward: Array,
     discount: float,
     tolerance: float,
     changed: Array,
     row_stats: Array,
+    *,
+    backward: bool = False,
+    write: bool = True,
 ) -> None:
-    """Compute rows low..high of the Bellman operator,
+    """Apply the Bellman operator,
 
-        F(d)(s, t) = max_a |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)).
+        F(d)(s, t) = max_a |R(s,a) - R(t,a)| + discount * d(n(s,a), n(t,a)),
+
+    in place, unless `write` is False, to blocks of as many rows as `backup` has.
 
     Entries that are higher by more than `tolerance`, or than 0, are marked in `changed`; the others
-    of `backup` are those of d. `row_stats[s]` receives: how many, the largest |F(d) - d|, the
-    largest F(d) and the t of the largest increase.
+    stay. `row_stats[s]` receives: how many, the largest |F(d) - d|, the largest F(d) and the t of
+    the largest increase.
     """
+    plan = plan_sweep(len(d), len(backup), len(successor), backward=backward, write=write)
+    share_phases(
+        lambda progress, part: _sweep_bisimulation_parts(
+            progress, part, plan.parts, plan.parts_per_call, d, backup, successor, reward, discount,
+            tolerance, changed, row_stats,
+        ),
+        plan,
+    )  # fmt: skip
 
-    def rows(i: int, j: int) -> None:
-        _sweep_bisimulation_rows(
-            d, backup, low, successor, reward, discount, tolerance, changed, row_stats, low + i,
-            low + j,
-        )  # fmt: skip
 
-    map_rows(rows, high - low, high * len(successor))
+def plan_sweep(
+    states: int, block_rows: int, updates: int, *, backward: bool, write: bool, unit: int = 1
+) -> Plan:
+    """Plan an in-place sweep: the rows of each block are computed, and then written.
+
+    The label of a part is SWEEP, whose items are rows, or WRITE, whose items are tiles of columns,
+    and the first row of the block and that after its last.
+
+    Args:
+        states, block_rows: the rows of the matrix, and of a block.
+        updates: computed values per entry.
+        backward: whether the last block is the first one to be computed.
+        write: whether blocks are written.
+        unit: rows that are computed together.
+    """
+    threads = choose_num_threads(updates * states * states // 2, MIN_PARALLEL_ENTRIES)
+    return _plan_sweep(
+        states, block_rows, updates, backward, write, unit, threads, MIN_PARALLEL_ENTRIES
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _plan_sweep(
+    states: int,
+    block_rows: int,
+    updates: int,
+    backward: bool,
+    write: bool,
+    unit: int,
+    num_threads: int,
+    min_parallel_entries: int,
+) -> Plan:
+    blocks, phases = range(0, states, block_rows), []
+    for low in reversed(blocks) if backward else blocks:
+        high = min(states, low + block_rows)
+        # Row s has s entries, for which whole rows of successors are read.
+        rows = updates * np.arange(low, high) + states
+        phases.append(Phase((SWEEP, low, high), low, rows, unit))
+        if write:
+            first = np.arange(0, high, MIN_BLOCK_ROWS)
+            # Every entry is written twice.
+            tiles = 2 * MIN_BLOCK_ROWS * (high - np.maximum(low, first))
+            phases.append(Phase((WRITE, low, high), 0, tiles))
+    return plan_phases(phases, num_threads, min_parallel_entries)
+
+
+@njit(cache=True, nogil=True)
+def _sweep_bisimulation_parts(
+    progress, part, parts, max_parts, d, backup, successor, reward, discount, tolerance, changed,
+    row_stats,
+):  # fmt: skip
+    for _ in range(max_parts):
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, first, last, kind, low, high = parts[part]
+        if kind == SWEEP:
+            _sweep_bisimulation_rows(
+                d, backup, low, successor, reward, discount, tolerance, changed, row_stats, first,
+                last,
+            )  # fmt: skip
+        else:
+            fraction = row_stats[low:high, 0].sum() / max(1, (high - low) * (high + low) // 2)
+            if fraction > SPARSE_WRITE_FRACTION:
+                write_columns(d, backup, low, high, first, last)
+            elif fraction > 0:
+                _write_changed_columns(d, backup, low, high, changed, first, last)
+        part = finish_part(progress)
+    return part
 
 
 @njit(cache=True, nogil=True, fastmath=NO_NANS)
@@ -130,20 +218,9 @@ def _sweep_bisimulation_rows(
         )
 
 
-def write_block(d: Array, backup: Array, low: int, high: int) -> None:
-    """Write the rows low..high, t < s, into both halves of the matrix."""
-    map_columns(lambda i, j: _write_columns(d, backup, low, high, i, j), low, high)
-
-
-def map_columns(kernel: Callable[[int, int], T], low: int, high: int) -> list[T]:
-    """Return `kernel(i, j)` for ranges of tiles of the columns of the rows low..high."""
-    tiles = -(-high // MIN_BLOCK_ROWS)
-    # Every entry is written twice.
-    return map_rows(kernel, tiles, 2 * MIN_BLOCK_ROWS * (high - low))
-
-
 @njit(cache=True, nogil=True)
-def _write_columns(d, backup, start, end, low, high):
+def write_columns(d, backup, start, end, low, high):
+    """Write tiles of columns of the rows start..end, t < s, into both halves of the matrix."""
     width, states = VECTOR_BYTES // d.itemsize, d.shape[0]
     flat, flat_backup = d.reshape(-1), backup.reshape(-1)
     # Blocks of `width` rows and columns left of the diagonal are transposed in registers.
@@ -165,21 +242,14 @@ def _write_columns(d, backup, start, end, low, high):
                 d[t, s] = backup[s - start, t]
 
 
-def write_changes(d: Array, backup: Array, low: int, high: int, changed: Array) -> None:
-    """Write the marked entries of a block, which are few, into both halves of the matrix."""
-
-    def rows(i: int, j: int) -> None:
-        _write_changed_rows(d, backup, low, changed, low + i, low + j)
-
-    map_rows(rows, high - low, high)
-
-
 @njit(cache=True, nogil=True)
-def _write_changed_rows(d, backup, start, changed, low, high):
-    for s in range(low, high):
+def _write_changed_columns(d, backup, start, end, changed, low, high):
+    """Write the marked entries of tiles of columns, which are few, into both halves."""
+    begin, stop = low * MIN_BLOCK_ROWS, min(end, high * MIN_BLOCK_ROWS)
+    for s in range(max(start, begin + 1), end):
         row_changed = changed[s]
-        for first in range(0, s, MARKS_PER_READ):
-            last = min(s, first + MARKS_PER_READ)
+        for first in range(begin, min(s, stop), MARKS_PER_READ):
+            last = min(s, stop, first + MARKS_PER_READ)
             if has_marks(row_changed, first, last):
                 for t in range(first, last):
                     if row_changed[t]:
@@ -199,14 +269,14 @@ def has_marks(row, first, last):
 def mirror(d: Array) -> None:
     """Copy the half t < s onto the half t > s, tile by tile."""
     tiles = -(-len(d) // MIN_BLOCK_ROWS)
-    map_rows(
-        lambda low, high: _mirror_tiles(d, tiles, low, high), tiles, MIN_BLOCK_ROWS * len(d) // 2
-    )
+    map_rows(lambda low, high: mirror_tiles(d, low, high), tiles, MIN_BLOCK_ROWS * len(d) // 2)
 
 
 @njit(cache=True, nogil=True)
-def _mirror_tiles(d, tiles, low, high):
+def mirror_tiles(d, low, high):
+    """Mirror some tiles of rows."""
     states = d.shape[0]
+    tiles = -(-states // MIN_BLOCK_ROWS)
     for k in range(low, high):
         i = balance_row(k, tiles)
         for j in range(i, tiles):

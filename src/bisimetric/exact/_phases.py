@@ -1,0 +1,236 @@
+"""Parallel loops of several phases, each of which needs the results of the one before.
+
+The phases of one loop run in compiled code on all threads, so that a thread is woken once per loop
+and not once per phase: that takes tens of microseconds, one thread after the other. A thread that
+has to wait for the end of a phase spins for some tens of microseconds, in which the others usually
+finish, and then sleeps: where other processes occupy the cores, spinning would take their time.
+
+A phase consists of parts, which are claimed in order. The earliest part that is not done never
+waits, and a thread that has no core has claimed nothing, so that no loop waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bisimetric.exact._intrinsics import claim_part, increase, load, pause
+from bisimetric.exact._threads import FULL_GAIN_THREADS, start_workers
+
+MIN_PART_FRACTION = 1 / 8
+"""The smallest parts have this fraction of the entries that are worth several threads."""
+MAX_PART_ENTRIES = 2**24
+MAX_CALL_ENTRIES = 2**25
+"""Entries of the parts that a thread runs, on average, before it returns to Python, where it can be
+interrupted."""
+NUM_DONE = 16
+"""Where the parts that are done are counted; the first entry counts those that are claimed. They
+are on different cache lines."""
+MAX_SPINS = 2000
+"""Times that a thread looks whether a phase has ended before it sleeps."""
+MIN_SLEEP, MAX_SLEEP = 2e-5, 1e-3
+"""Seconds that a thread sleeps, doubled each time."""
+NO_PART = -1
+
+
+class Phase(NamedTuple):
+    """The items of a phase.
+
+    Attributes:
+        label: numbers that tell the kernel what to do.
+        first: the first item.
+        entries: how many entries of a matrix each item takes.
+        unit: parts begin at multiples of so many items from the first.
+    """
+
+    label: tuple[int, ...]
+    first: int
+    entries: NDArray[np.int64]
+    unit: int = 1
+
+
+class Plan(NamedTuple):
+    """The parts of all phases of a loop.
+
+    Attributes:
+        parts: per part the number of parts of earlier phases, the first item, the item after the
+            last, and the label of the phase.
+        num_threads: threads that are worth starting.
+        parts_per_call: how many parts a thread runs before it returns to Python.
+    """
+
+    parts: NDArray[np.int64]
+    num_threads: int
+    parts_per_call: int
+
+
+def choose_num_threads(entries: int, min_parallel_entries: int) -> int:
+    """Return how many threads a loop over so many entries is worth.
+
+    >>> choose_num_threads(100, min_parallel_entries=1000)
+    1
+    """
+    if entries < min_parallel_entries:
+        return 1
+    threads = numba.get_num_threads()
+    if entries * min(threads, FULL_GAIN_THREADS) < min_parallel_entries * FULL_GAIN_THREADS:
+        return 1
+    return min(threads, 2 * entries // min_parallel_entries)
+
+
+def plan_phases(phases: Sequence[Phase], num_threads: int, min_parallel_entries: int) -> Plan:
+    """Divide the items of each phase into parts, the first ones large and the last ones small.
+
+    So threads are started few times per phase, and finish it at nearly the same time.
+
+    >>> plan_phases([Phase((7,), 10, np.full(4, 50)), Phase((8,), 0, np.full(2, 9))], 1, 1).parts
+    array([[ 0, 10, 14,  7],
+           [ 1,  0,  2,  8]])
+    """
+    parts: list[tuple[int, ...]] = []
+    min_part_entries = int(MIN_PART_FRACTION * min_parallel_entries)
+    for phase in phases:
+        ends = np.cumsum(phase.entries)
+        num_before, low, total = len(parts), 0, int(ends[-1])
+        while low < len(ends):
+            before = int(ends[low - 1]) if low else 0
+            size = total - before
+            if num_threads > 1:
+                size = max(size // (2 * num_threads), min_part_entries)
+            target = before + min(size, MAX_PART_ENTRIES)
+            units = (int(np.searchsorted(ends, target)) + 1 - low) // phase.unit
+            high = min(low + max(1, units) * phase.unit, len(ends))
+            parts.append((num_before, phase.first + low, phase.first + high, *phase.label))
+            low = high
+    total = sum(int(phase.entries.sum()) for phase in phases)
+    parts_per_call = max(1, MAX_CALL_ENTRIES * len(parts) // max(1, total))
+    return Plan(np.array(parts, np.int64), num_threads, parts_per_call)
+
+
+@njit(cache=True, nogil=True)
+def start_part(
+    progress: NDArray[np.int64], parts: NDArray[np.int64], part: int
+) -> tuple[int, bool]:
+    """Claim the next part, or take a claimed one, and wait for the phases before its own.
+
+    Returns the part, or `NO_PART` if none is left, and whether it may be run: where that takes
+    long, the thread should return the part, and sleep.
+    """
+    if part == NO_PART:
+        part = claim_part(progress)
+    if part >= len(parts):
+        return NO_PART, False
+    return part, wait_for_parts(progress, parts[part, 0])
+
+
+@njit(cache=True, nogil=True)
+def wait_for_parts(progress: NDArray[np.int64], count: int) -> bool:
+    """Wait until so many parts are done, but not for long; return whether they are."""
+    for _ in range(MAX_SPINS):
+        if load(progress, NUM_DONE) >= count:
+            return True
+        pause()
+    return False
+
+
+@njit(cache=True, nogil=True)
+def finish_part(progress: NDArray[np.int64]) -> int:
+    """Count a part as done; return that the thread has none."""
+    increase(progress, NUM_DONE)
+    return NO_PART
+
+
+def share_phases(work: Callable[[NDArray[np.int64], int], int], plan: Plan) -> None:
+    """Call `work(progress, part)` on several threads until all parts of a plan are done.
+
+    `work` should be compiled, release the GIL, and repeat at most `plan.parts_per_call` times:
+
+        part, is_ready = start_part(progress, plan.parts, part)
+        if not is_ready:
+            return part
+        ...  # run it
+        part = finish_part(progress)
+
+    An error or an interrupt in one thread ends the loop on all.
+    """
+    loop = _PhaseLoop(work, plan.parts)
+    if plan.num_threads == 1:
+        loop.run_parts()
+    else:
+        loop.run(plan.num_threads)
+
+
+class _PhaseLoop:
+    """The progress of a loop, and the threads that take part."""
+
+    def __init__(
+        self, work: Callable[[NDArray[np.int64], int], int], parts: NDArray[np.int64]
+    ) -> None:
+        self._work, self._parts, self._num_parts = work, parts, len(parts)
+        self._progress = np.zeros(2 * NUM_DONE, np.int64)
+        self._num_active = 0
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def run(self, num_threads: int) -> None:
+        """Run parts on so many threads, this one among them; return when all are done.
+
+        Other threads may still be about to leave: they have no part.
+        """
+        try:
+            loops = start_workers(numba.get_num_threads() - 1)
+            for _ in range(num_threads - 1):
+                loops.put(self)
+            self.run_parts()
+            while self._failure is None and not wait_for_parts(self._progress, self._num_parts):
+                self._sleep_until(self._num_parts)
+        except BaseException as failure:
+            self._stop(failure)
+        if self._failure is not None:
+            # No part may keep running in the background.
+            with self._changed:
+                while self._num_active > 0:
+                    self._changed.wait()
+            raise self._failure
+
+    def join(self) -> None:
+        """Run parts on another thread, if any are left."""
+        with self._changed:
+            if self._failure is not None:
+                return
+            self._num_active += 1
+        try:
+            self.run_parts()
+        except BaseException as failure:  # for the caller to raise
+            self._stop(failure)
+        finally:
+            with self._changed:
+                self._num_active -= 1
+                self._changed.notify()
+
+    def run_parts(self) -> None:
+        """Run parts until none is left, or another thread fails."""
+        part = NO_PART
+        while self._failure is None and (part != NO_PART or self._progress[0] < self._num_parts):
+            part = self._work(self._progress, part)
+            if part != NO_PART:
+                self._sleep_until(self._parts[part, 0])
+
+    def _sleep_until(self, count: int) -> None:
+        """Sleep until so many parts are done, or a thread fails."""
+        delay = MIN_SLEEP
+        while self._failure is None and self._progress[NUM_DONE] < count:
+            time.sleep(delay)
+            delay = min(2 * delay, MAX_SLEEP)
+
+    def _stop(self, failure: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or failure
+        self._progress[0] = self._num_parts
