@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+import sys
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
 
 
@@ -59,6 +61,19 @@ def pause(typing_context: Any) -> Any:
         if platform.machine().lower() in ("x86_64", "amd64"):
             form = ir.FunctionType(ir.VoidType(), [])
             builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), form), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def yield_core(typing_context: Any) -> Any:
+    """Let other threads run on the core of this one, if any wait for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+        form = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, form, name), [])
         return context.get_dummy_value()
 
     return types.void(), generate

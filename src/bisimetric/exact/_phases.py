@@ -2,8 +2,8 @@
 
 The phases of one loop run in compiled code on all threads, so that a thread is woken once per loop
 and not once per phase: that takes tens of microseconds, one thread after the other. A thread that
-has to wait for the end of a phase spins for some tens of microseconds, in which the others usually
-finish, and then sleeps: where other processes occupy the cores, spinning would take their time.
+has to wait for the end of a phase spins for some microseconds, in which the others usually finish,
+then lets other threads and processes run on its core, and at last sleeps.
 
 A phase consists of parts, which are claimed in order. The earliest part that is not done never
 waits, and a thread that has no core has claimed nothing, so that no loop waits for it.
@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.exact._intrinsics import claim_part, increase, load, pause
+from bisimetric.exact._intrinsics import claim_part, increase, load, pause, yield_core
 from bisimetric.exact._threads import FULL_GAIN_THREADS, start_workers
 
 MIN_PART_FRACTION = 1 / 8
@@ -33,8 +33,9 @@ interrupted."""
 NUM_DONE = 16
 """Where the parts that are done are counted; the first entry counts those that are claimed. They
 are on different cache lines."""
-MAX_SPINS = 2000
-"""Times that a thread looks whether a phase has ended before it sleeps."""
+MAX_SPINS, MAX_YIELDS = 500, 500
+"""Times that a thread looks whether a phase has ended before it lets other threads run, and how
+often it does that before it sleeps. To wake up takes longer, and one thread after the other."""
 MIN_SLEEP, MAX_SLEEP = 2e-5, 1e-3
 """Seconds that a thread sleeps, doubled each time."""
 NO_PART = -1
@@ -133,10 +134,13 @@ def start_part(
 @njit(cache=True, nogil=True)
 def wait_for_parts(progress: NDArray[np.int64], count: int) -> bool:
     """Wait until so many parts are done, but not for long; return whether they are."""
-    for _ in range(MAX_SPINS):
+    for k in range(MAX_SPINS + MAX_YIELDS):
         if load(progress, NUM_DONE) >= count:
             return True
-        pause()
+        if k < MAX_SPINS:
+            pause()
+        else:
+            yield_core()
     return False
 
 

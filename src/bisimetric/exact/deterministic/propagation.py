@@ -8,15 +8,22 @@ both does not depend on the number of threads.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact._threads import map_chunks
+from bisimetric.exact._phases import Phase, Plan, choose_num_threads, plan_phases, share_phases
 from bisimetric.exact.deterministic import propagation_kernels, table_kernels
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
-from bisimetric.exact.deterministic.propagation_kernels import NUM_CHUNKS, NUM_PARTITIONS
+from bisimetric.exact.deterministic.propagation_kernels import (
+    APPEND,
+    APPLY,
+    NUM_CHUNKS,
+    NUM_PARTITIONS,
+    SEARCH,
+)
 
 CAPACITY = 0.06
 """Pairs of a queue, and predecessors of a slice, as a fraction of all pairs."""
@@ -30,8 +37,8 @@ MAX_SERIAL_PAIRS = 2**12
 """Pairs of a queue that are propagated on one thread."""
 PAIRS_PER_CALL = 2**13
 """Pairs that are propagated on one thread before cycles are evaluated."""
-MIN_PARALLEL_PREDECESSORS = 2**14
-"""Predecessors that are worth several threads: most reads of their distances miss the cache."""
+MIN_PARALLEL_PAIRS = 2**12
+"""Pairs that are worth several threads: most reads of their predecessors miss the cache."""
 
 
 class WorkLists:
@@ -53,7 +60,7 @@ class WorkLists:
         self.problem, self.d = problem, d
         self.marked = np.zeros((states, states), np.uint8)
         capacity = int(CAPACITY * self.num_pairs) + NUM_CHUNKS * NUM_PARTITIONS
-        self.queue, self.next_queue = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        self.queue, self.next_queue, self.following_queue = np.empty((3, capacity), np.int64)
         self.candidates, self.candidate_values = np.empty(capacity, np.int64), np.empty(capacity)
         capacity = int(PENDING_CAPACITY * self.num_pairs) + NUM_CHUNKS * NUM_PARTITIONS
         self.pending, self.pending_values = np.empty(capacity, np.int64), np.empty(capacity)
@@ -132,33 +139,37 @@ class WorkLists:
             )  # fmt: skip
             self.num_visited += visited
             return True
-        length, num_predecessors = propagation_kernels.select_slice(
-            self.queue, self.queue_length, self.d, self.index[0], len(self.candidates)
+        length = propagation_kernels.select_slice(
+            self.queue, self.queue_length, self.index[0], len(self.d), len(self.candidates)
         )
         ends = np.zeros((NUM_CHUNKS, NUM_PARTITIONS), np.int64)
         counts = np.zeros((NUM_PARTITIONS, 2), np.int64)
-        map_chunks(
-            lambda low, high: propagation_kernels.search_predecessors(
-                self.d, self.queue, length, self.marked, self.candidates, self.candidate_values,
-                *self.index, p.discount, p.residual_tolerance, ends, low, high,
+        num_visited = np.zeros(NUM_CHUNKS, np.int64)
+        plan = plan_slice(choose_num_threads(length, MIN_PARALLEL_PAIRS))
+        share_phases(
+            lambda progress, part: propagation_kernels.propagate_parts(
+                progress, part, plan.parts, self.d, self.queue, self.queue_length, length,
+                self.following_queue, self.next_queue, self.pending, self.pending_values,
+                self.num_pending, self.marked, self.candidates, self.candidate_values, *self.index,
+                p.discount, p.residual_tolerance, self.floors, ends, counts, num_visited,
             ),
-            NUM_CHUNKS,
-            -(-NUM_CHUNKS * MIN_PARALLEL_PREDECESSORS // max(1, num_predecessors)),
+            plan,
         )  # fmt: skip
-        map_chunks(
-            lambda low, high: propagation_kernels.apply_candidates(
-                self.d, self.next_queue, self.marked, self.candidates, self.candidate_values,
-                p.residual_tolerance, self.floors, ends, counts, low, high,
-            ),
-            NUM_PARTITIONS,
-            -(-NUM_PARTITIONS * MIN_PARALLEL_PREDECESSORS // max(1, int(ends.sum()))),
-        )  # fmt: skip
-        self.queue_length, self.num_pending = propagation_kernels.append_partitions(
-            self.queue, length, self.queue_length, self.next_queue, self.pending,
-            self.pending_values, self.num_pending, self.candidates, self.candidate_values, counts,
-        )  # fmt: skip
-        self.num_visited += num_predecessors
+        self.queue, self.following_queue = self.following_queue, self.queue
+        num_queued, num_listed = counts.sum(axis=0)
+        self.queue_length = min(len(self.queue), self.queue_length - length + int(num_queued))
+        self.num_pending = min(len(self.pending), self.num_pending + int(num_listed))
+        self.num_visited += int(num_visited.sum())
         return bool(length > 0)
+
+
+@functools.lru_cache
+def plan_slice(num_threads: int) -> Plan:
+    """Plan the propagation of a slice: predecessors are found, raised, and listed."""
+    phases = (SEARCH, NUM_CHUNKS), (APPLY, NUM_PARTITIONS), (APPEND, NUM_PARTITIONS)
+    return plan_phases(
+        [Phase((kind,), 0, np.ones(size, np.int64)) for kind, size in phases], num_threads, 1
+    )
 
 
 def index_predecessors(

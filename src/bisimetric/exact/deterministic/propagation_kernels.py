@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bisimetric.exact._phases import finish_part, start_part
 from bisimetric.exact.deterministic.pair_kernels import PENDING, QUEUED, raise_value
 
 SLICE_SIZE, BATCH_SIZE = 64, 256
@@ -17,6 +18,10 @@ PARTITION_SHIFT = 6
 """So many pairs in a row, as a power of 2, are in the same partition."""
 NUM_CHUNKS = 32
 """Chunks of a slice that are searched in parallel; fixed, so that the order is too."""
+SAMPLE_STRIDE = 16
+"""One of so many pairs of the queue is in the sample by which predecessors are counted."""
+SEARCH, APPLY, APPEND = 0, 1, 2
+"""The phases of the propagation of a slice."""
 
 
 @njit(cache=True)
@@ -136,25 +141,68 @@ def _keep_increases(flat, pair, value, size, tolerance):
 
 
 @njit(cache=True, nogil=True)
-def select_slice(queue, queue_length, d, starts, max_predecessors):
-    """Return how many pairs of the queue have at most so many predecessors, and how many."""
-    states = d.shape[0]
+def select_slice(queue, queue_length, starts, states, max_predecessors):
+    """Return how many pairs of the queue have at most so many predecessors.
+
+    A sample decides whether all have, by far; only otherwise they are counted one by one.
+    """
     actions = (starts.shape[0] - 1) // states
     total = 0
+    for k in range(0, queue_length, SAMPLE_STRIDE):
+        total += _count_predecessors(queue[k], starts, states, actions)
+    if 2 * SAMPLE_STRIDE * total <= max_predecessors:
+        return queue_length
+    total = 0
     for k in range(queue_length):
-        i, j = queue[k] // states * actions, queue[k] % states * actions
-        before = total
-        for a in range(actions):
-            total += (starts[i + a + 1] - starts[i + a]) * (starts[j + a + 1] - starts[j + a])
+        total += _count_predecessors(queue[k], starts, states, actions)
         if total > max_predecessors:
-            return k, before
-    return queue_length, total
+            return k
+    return queue_length
+
+
+@njit(inline="always")
+def _count_predecessors(pair, starts, states, actions):
+    i, j = pair // states * actions, pair % states * actions
+    count = 0
+    for a in range(actions):
+        count += (starts[i + a + 1] - starts[i + a]) * (starts[j + a + 1] - starts[j + a])
+    return count
 
 
 @njit(cache=True, nogil=True)
-def search_predecessors(
+def propagate_parts(
+    progress, part, parts, d, queue, queue_length, length, following_queue, next_queue, pending,
+    pending_values, num_pending, marked, candidates, candidate_values, starts, predecessors,
+    rewards, discount, tolerance, floors, ends, counts, num_visited,
+):  # fmt: skip
+    """Propagate the first `length` pairs of the queue, see `propagation.WorkLists.propagate`."""
+    while True:
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, low, high, kind = parts[part]
+        if kind == SEARCH:
+            _search_predecessors(
+                d, queue, length, marked, candidates, candidate_values, starts, predecessors,
+                rewards, discount, tolerance, ends, num_visited, low, high,
+            )  # fmt: skip
+        elif kind == APPLY:
+            _apply_candidates(
+                d, next_queue, marked, candidates, candidate_values, tolerance, floors, ends,
+                counts, low, high,
+            )  # fmt: skip
+        else:
+            _append_partitions(
+                queue, length, queue_length, following_queue, next_queue, pending, pending_values,
+                num_pending, candidates, candidate_values, counts, low, high,
+            )  # fmt: skip
+        part = finish_part(progress)
+
+
+@njit(cache=True, nogil=True)
+def _search_predecessors(
     d, queue, num_pairs, marked, candidates, candidate_values, starts, predecessors, rewards,
-    discount, tolerance, ends, low, high,
+    discount, tolerance, ends, num_visited, low, high,
 ):  # fmt: skip
     """Find the predecessors of some chunks of a slice that increase.
 
@@ -188,10 +236,11 @@ def search_predecessors(
                         place = (partition * NUM_CHUNKS + chunk) * capacity + count
                         candidates[place], candidate_values[place] = pair[k], value[k]
                         ends[chunk, partition] = count + 1
+            num_visited[chunk] += total
 
 
 @njit(cache=True, nogil=True)
-def apply_candidates(
+def _apply_candidates(
     d, next_queue, marked, candidates, candidate_values, tolerance, floors, ends, counts, low, high
 ):
     """Apply the candidates. Each partition of the pairs takes its candidates in the same order,
@@ -213,23 +262,22 @@ def apply_candidates(
         counts[partition, 0], counts[partition, 1] = n, m
 
 
-@njit(cache=True)
-def append_partitions(
-    queue, at, end, next_queue, pending, pending_values, num_pending, candidates, candidate_values,
-    counts,
+@njit(cache=True, nogil=True)
+def _append_partitions(
+    queue, at, end, following_queue, next_queue, pending, pending_values, num_pending, candidates,
+    candidate_values, counts, low, high,
 ):  # fmt: skip
-    """Remove the first `at` pairs of a queue, and append the lists of all partitions. Returns the
-    lengths of both lists."""
-    for k in range(at, end):
-        queue[k - at] = queue[k]
-    n, m = end - at, num_pending
+    """Append the lists of some partitions to the rest of the queue, and to the pending pairs."""
+    if low == 0:
+        following_queue[: end - at] = queue[at:end]
     size = next_queue.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS) * NUM_CHUNKS
-    for partition in range(NUM_PARTITIONS):
+    for partition in range(low, high):
+        n, m = end - at + counts[:partition, 0].sum(), num_pending + counts[:partition, 1].sum()
         first = partition * size
-        for k in range(first, first + min(counts[partition, 0], queue.shape[0] - n)):
-            queue[n] = next_queue[k]
-            n += 1
-        for k in range(first, first + min(counts[partition, 1], pending.shape[0] - m)):
-            pending[m], pending_values[m] = candidates[k], candidate_values[k]
-            m += 1
-    return n, m
+        for k in range(min(counts[partition, 0], following_queue.shape[0] - n)):
+            following_queue[n + k] = next_queue[first + k]
+        for k in range(min(counts[partition, 1], pending.shape[0] - m)):
+            pending[m + k], pending_values[m + k] = (
+                candidates[first + k],
+                candidate_values[first + k],
+            )
