@@ -255,7 +255,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(propagation, "MAX_SERIAL_PAIRS", 16)
     alone = tables()
     monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
-    monkeypatch.setattr(propagation, "MIN_PARALLEL_PREDECESSORS", 1)
+    monkeypatch.setattr(propagation, "MIN_PARALLEL_PAIRS", 1)
     took_part = set()
 
     def three() -> int:

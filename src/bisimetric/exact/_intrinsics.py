@@ -73,7 +73,8 @@ def yield_core(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
         form = ir.FunctionType(ir.IntType(32), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, form, name), [])
+        function = cgutils.get_or_insert_function(builder.module, form, name)  # type: ignore[no-untyped-call]
+        builder.call(function, [])
         return context.get_dummy_value()
 
     return types.void(), generate
