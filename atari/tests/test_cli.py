@@ -186,8 +186,9 @@ def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> N
         (["learn", "--num-networks", "0"], "--num-networks is 0 and must be"),
         (
             ["learn", "--algorithm", "mico", "--num-networks", "2"],
-            "--num-networks is for recorded-returns and pair-q, not for mico",
+            "--num-networks is not for --algorithm mico; leave it out",
         ),
+        (["learn", "--lookahead", "5"], "--lookahead is not for --algorithm reward-sequence"),
         (["learn", "--algorithm", "pair-q", "--lookahead", "0"], "--lookahead is 0 and must be"),
         (["show", "--data", "steps.npz"], "leave out one of them"),
         (["learn", "--learning-rate", "-1"], "--learning-rate is -1.0 and must be"),
@@ -241,7 +242,9 @@ def test_unknown_files_of_agents_explain_functions(run: Run, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["recorded-returns", "pair-q", "mico", "reduced-mico"])
+@pytest.mark.parametrize(
+    "algorithm", ["reward-sequence", "recorded-returns", "pair-q", "mico", "reduced-mico"]
+)
 def test_every_algorithm_learns(run: Run, agent: str, algorithm: str) -> None:
     small = ("--hidden", "8", "--batch-size", "8", "--num-envs", "2", "--steps", "240")
     words = ("--algorithm", algorithm, "--updates", "6", *small)

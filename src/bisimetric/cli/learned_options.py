@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     from bisimetric.mdp import MDP
     from bisimetric.transitions import Transitions
 
-DEFAULT_UPDATES = {"pair-q": "24k", "model-based": "8k", "pair-td": "24k", "castro2020": "100k"}
+DEFAULT_UPDATES = {
+    "pair-q": "24k",
+    "model-based": "8k",
+    "reward-sequence": "10k",
+    "pair-td": "24k",
+    "castro2020": "100k",
+}
+FLAGS_NOT_FOR = {
+    "model-based": ("--target-update-period", "--lookahead", "--noise"),
+    "reward-sequence": ("--network", "--target-update-period", "--lookahead", "--noise"),
+}
+"""Flags that an algorithm has no use for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,19 +46,20 @@ class AlgorithmOptions:
     """The algorithm that learns d~ or d^pi."""
 
     algorithm: Annotated[
-        Literal["pair-q", "model-based", "castro2020"] | None,
+        Literal["pair-q", "model-based", "reward-sequence", "castro2020"] | None,
         arg(
-            metavar="{pair-q,model-based,castro2020}",
+            metavar="{pair-q,model-based,reward-sequence,castro2020}",
             help_behavior_hint="(default: by the data)",
         ),
     ] = None
     """`pair-q`: Q-learning on pairs of states, the default for deterministic data; `model-based`:
-    exact distances of a transition model, for stochastic ones; `castro2020`: that of the paper"""
+    exact distances of a transition model, for stochastic ones; `reward-sequence`: the rewards of
+    the next steps, for d^pi of recorded episodes; `castro2020`: that of the paper"""
     network: Annotated[
         Literal["metric", "free"] | None,
         arg(metavar="{metric,free}", help_behavior_hint="(default: metric)"),
     ] = None
-    """except for castro2020: `metric` is a pseudometric by construction, `free` only symmetric"""
+    """of pair-q and model-based: `metric` is a pseudometric by construction, `free` symmetric"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +157,8 @@ class TrainingOptions:
             config = self._build_pair_td(network or "squared")
         elif algorithm == "model-based":
             config = self._build_model_based(network or "metric")
+        elif algorithm == "reward-sequence":
+            config = self._build_reward_sequence()
         elif chosen:
             config = None
         else:
@@ -173,16 +187,17 @@ class TrainingOptions:
             raise InputError(
                 f"--network is for --algorithm {other}; leave out one of --network and --algorithm."
             )
-        if algorithm == "model-based":
-            for flag, value in (
-                ("--target-update-period", self.target_update_period),
-                ("--lookahead", self.lookahead),
-                ("--noise", self.noise or None),
-            ):
-                if value is not None:
-                    raise InputError(
-                        f"{flag} is not for --algorithm model-based; leave out one of them."
-                    )
+        given = {
+            "--network": network,
+            "--target-update-period": self.target_update_period,
+            "--lookahead": self.lookahead,
+            "--noise": self.noise or None,
+        }
+        for flag in FLAGS_NOT_FOR.get(algorithm, ()):
+            if given[flag] is not None:
+                raise InputError(
+                    f"{flag} is not for --algorithm {algorithm}; leave out one of them."
+                )
         if algorithm != "castro2020":
             for flag, value in (
                 ("--horizon-growth", self.horizon_growth),
@@ -229,6 +244,12 @@ class TrainingOptions:
         form = config.network if network == "metric" else FreeNetwork()
         form = dataclasses.replace(form, **omit_none(hidden=self.hidden))
         return dataclasses.replace(config, network=form)
+
+    def _build_reward_sequence(self) -> Algorithm:
+        from bisimetric.learned import RewardSequenceConfig, RewardSequenceNetwork
+
+        network = RewardSequenceNetwork(**omit_none(hidden=self.hidden))
+        return RewardSequenceConfig(network, **self._get_shared_arguments())
 
     def _build_pair_td(self, parametrisation: str) -> Algorithm:
         from bisimetric.learned import MicoNetwork, PairTDConfig

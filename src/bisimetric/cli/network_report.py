@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ALGORITHM_TITLES = {
     "pair-q": "pair Q-learning on the synchronous product MDP",
     "model-based": "exact distances of a transition model",
+    "reward-sequence": "reward-sequence prediction",
     "pair-td": "temporal differences on independent pairs",
     "castro2020": "Castro (2020)",
 }
@@ -40,7 +41,7 @@ def get_algorithm(metadata: Mapping[str, Any]) -> str:
     ('castro2020', 'pair-q')
     """
     named = metadata.get("algorithm")
-    if named in ("pair-td", "model-based"):
+    if named in ("pair-td", "model-based", "reward-sequence"):
         return str(named)
     return "pair-q" if "num_networks" in metadata else "castro2020"
 
@@ -101,7 +102,7 @@ def describe_horizon(metadata: Mapping[str, Any], discount: float) -> Fact:
     """
     full = 1 / (1 - discount)
     value: dict[str, float]
-    if get_algorithm(metadata) == "model-based":
+    if get_algorithm(metadata) in ("model-based", "reward-sequence"):
         return Fact("horizon", f"all of {full:.3g} steps", {"covered": full, "full": full})
     if get_algorithm(metadata) != "castro2020":
         updates = count_target_updates(metadata)

@@ -18,7 +18,9 @@ from bisimetric.learned.model_based import ModelBasedConfig
 from bisimetric.learned.networks.encoders import ConvEncoder
 from bisimetric.learned.networks.metric_networks import FreeNetwork, MetricNetwork
 from bisimetric.learned.networks.mico_network import MicoNetwork
+from bisimetric.learned.networks.reward_sequence_network import RewardSequenceNetwork
 from bisimetric.learned.pivot_index import Neighbours, PivotIndex
+from bisimetric.learned.reward_sequence import RewardSequenceConfig
 from bisimetric.learned.source_builders import source_from_mdp, source_from_transitions
 from bisimetric.learned.sources import FeatureScaling
 from bisimetric.learned.transition_model import source_from_model
@@ -37,6 +39,8 @@ __all__ = [
     "PairTDConfig",
     "PivotIndex",
     "Quality",
+    "RewardSequenceConfig",
+    "RewardSequenceNetwork",
     "RunOptions",
     "TransitionBatch",
     "bisimulation",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -72,6 +73,20 @@ def are_integers(value: Any, minimum: int = 0) -> bool:
     return isinstance(value, list) and all(is_integer(each, minimum) for each in value)
 
 
+def are_ascending(value: Any) -> bool:
+    """Return whether a value read from JSON is a list of two or more ascending numbers.
+
+    >>> are_ascending([-1.0, 0.0, 1.0]), are_ascending([1.0, 1.0]), are_ascending([0.0])
+    (True, False, False)
+    """
+    return (
+        isinstance(value, list)
+        and len(value) > 1
+        and all(is_number(each) for each in value)
+        and all(low < high for low, high in itertools.pairwise(value))
+    )
+
+
 def is_string(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -120,6 +135,8 @@ METADATA_FIELDS: dict[str, tuple[FieldCheck, str]] = {
     "single_value": (lambda value: isinstance(value, bool), "a boolean"),
     "diameter_bound": (lambda value: is_number(value) and value >= 0, "a number, at least 0"),
     "num_networks": (_is_positive_integer, "an integer"),
+    "horizon": (_is_positive_integer, "an integer"),
+    "reward_values": (are_ascending, "a list of ascending numbers"),
     "observed_actions": (lambda value: are_integers(value) and bool(value), "a list of actions"),
     "has_terminal": (lambda value: isinstance(value, bool), "a boolean"),
     "shape": (lambda value: value is None or are_integers(value), "a list of integers"),

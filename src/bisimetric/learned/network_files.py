@@ -27,16 +27,27 @@ from bisimetric.learned.networks.mico_network import (
     ScaledMicoNetwork,
 )
 from bisimetric.learned.networks.pair_network import PairNetwork, Parameters
+from bisimetric.learned.networks.reward_sequence_network import (
+    RewardSequenceEnsemble,
+    RewardSequenceNetwork,
+)
 
 ENSEMBLE_FIELDS = ("num_actions", "unit", "diameter_bound", "num_networks", "observed_actions")
-NETWORK_FORMS: dict[Any, str] = {PairNetwork: "pairs", MetricNetwork: "metric", FreeNetwork: "free"}
+NETWORK_FORMS: dict[Any, str] = {
+    PairNetwork: "pairs",
+    MetricNetwork: "metric",
+    FreeNetwork: "free",
+    RewardSequenceNetwork: "rewards",
+}
 NETWORK_FIELDS: dict[Any, tuple[str, ...]] = {
     PairNetwork: ("activation", "output_activation", "init_weights"),
     MetricNetwork: ("num_groups", "group_size", "fourier_features", "activation"),
     FreeNetwork: ("fourier_features",),
+    RewardSequenceNetwork: ("activation", "fourier_features"),
 }
 
 ENCODER_FIELDS = ("channels", "kernel_size", "num_features")
+SEQUENCE_FIELDS = ("num_networks", "horizon", "reward_values")
 MICO_FORM = "mico"
 MICO_FIELDS = ("parametrisation", "beta")
 MICO_SCALES = ("unit", "reward_shift", "reward_scale")
@@ -57,6 +68,9 @@ def describe_network(network: Any) -> dict[str, Any]:
     """Return a network as JSON: its form, the widths of its hidden layers and its other fields."""
     if isinstance(network, PairQEnsemble):
         fields = {name: getattr(network, name) for name in ENSEMBLE_FIELDS}
+        return {**describe_network(network.network), **fields}
+    if isinstance(network, RewardSequenceEnsemble):
+        fields = {name: getattr(network, name) for name in SEQUENCE_FIELDS}
         return {**describe_network(network.network), **fields}
     if isinstance(network, ScaledMetricNetwork):
         return {**describe_network(network.network), "unit": network.unit, SINGLE_VALUE: True}
@@ -100,16 +114,26 @@ def build_network(metadata: dict[str, Any], encoder: Any = None, num_features: i
     if form is PairNetwork:
         return PairNetwork(tuple(metadata["network"]), **{"output_activation": "relu", **fields})
     network = form(tuple(metadata["network"]), **fields)
-    if isinstance(network, MetricNetwork):
+    if isinstance(network, MetricNetwork | RewardSequenceNetwork):
         network = _restore_encoder(network, metadata, encoder, num_features)
+    if isinstance(network, RewardSequenceNetwork):
+        values, has_terminal = tuple(metadata["reward_values"]), metadata["has_terminal"]
+        fields = {"num_networks": metadata["num_networks"], "horizon": metadata["horizon"]}
+        return RewardSequenceEnsemble(
+            network,
+            metadata["discount"],
+            reward_values=values,
+            has_terminal=has_terminal,
+            **fields,
+        )
     if metadata.get(SINGLE_VALUE):
         return ScaledMetricNetwork(network, metadata["unit"])
     return PairQEnsemble(network, **{name: metadata[name] for name in ENSEMBLE_FIELDS})
 
 
 def _restore_encoder(
-    network: MetricNetwork, metadata: dict[str, Any], encoder: Any, num_features: int
-) -> MetricNetwork:
+    network: Any, metadata: dict[str, Any], encoder: Any, num_features: int
+) -> Any:
     """Return the network with the encoder that is described, for the recorded shape."""
     description = metadata.get("encoder")
     if description is None:

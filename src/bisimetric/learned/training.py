@@ -41,7 +41,7 @@ BYTES_PER_FLOAT = 4
 
 
 class Algorithm(Protocol):
-    """A learning algorithm: `PairQConfig`, `ModelBasedConfig`, `castro2020.Castro2020Config`."""
+    """A learning algorithm, such as `PairQConfig` or `castro2020.Castro2020Config`."""
 
     name: ClassVar[str]
 

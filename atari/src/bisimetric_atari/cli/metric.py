@@ -54,24 +54,28 @@ def learn(
     agent: AgentArg = None,
     output: FolderArg = None,
     algorithm: Annotated[
-        Literal["recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"] | None,
+        Literal[
+            "reward-sequence", "recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"
+        ]
+        | None,
         arg(
-            metavar="{recorded-returns,pair-q,castro2020,...}",
-            help_behavior_hint="(default: recorded-returns; mico if actions are random)",
+            metavar="{reward-sequence,recorded-returns,...}",
+            help_behavior_hint="(default: reward-sequence; mico if actions are random)",
         ),
     ] = None,
     updates: Annotated[
         str | None,
         arg(
             metavar="N",
-            help_behavior_hint="(default: 60k; pair-q, mico 24k; castro2020: steps / 4)",
+            help_behavior_hint="(default: 10k; recorded-returns: 60k; castro2020: steps / 4)",
         ),
     ] = None,
     hidden: Annotated[
         tuple[int, ...] | None,
         arg(
             metavar="N [N ...]",
-            help_behavior_hint="(default: 512 512; mico: 256 256; castro2020: 16 16)",
+            help_behavior_hint="(default: 1024 1024; mico: 256 256; castro2020: 16 16; "
+            "others: 512 512)",
         ),
     ] = None,
     num_networks: Annotated[
@@ -87,7 +91,7 @@ def learn(
     ] = None,
     batch_size: Annotated[
         int | None,
-        arg(metavar="B", help_behavior_hint="(default: 128; recorded-returns: 256)"),
+        arg(metavar="B", help_behavior_hint="(default: 256; pair-q, mico, castro2020: 128)"),
     ] = None,
     learning_rate: Annotated[
         float | None,
@@ -112,20 +116,21 @@ def learn(
 ) -> None:
     """Learn a distance of a game from the features of an agent: by default d^pi.
 
-    The default is regression on the exact distances of recorded futures, for games and agents that
-    are deterministic; it is meant for a GPU, and fewer --updates take less time. `castro2020` is
-    the paper's algorithm: a minute or two on a large GPU, about an hour on two CPU cores.
+    The default predicts the rewards of the next steps, for games and agents that are deterministic:
+    a minute on a large GPU, half an hour on two CPU cores, and fewer --updates take less time.
+    `castro2020` is the paper's algorithm.
 
     Args:
         game: its name, such as Pong
         agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
             Dopamine, or module:function
         output: the folder of metric.safetensors, its checkpoint and a figure of the training
-        algorithm: recorded-returns, pair-q (n-step targets) and castro2020 learn d^pi; mico and
-            reduced-mico are consistent for sampled and sticky actions too
+        algorithm: reward-sequence, recorded-returns (regression on the exact distances of recorded
+            futures, for any number of different rewards), pair-q (n-step targets) and castro2020
+            learn d^pi; mico and reduced-mico are consistent for sampled and sticky actions too
         updates: gradient updates
         hidden: widths of the hidden layers
-        num_networks: networks whose mean is the distance, for recorded-returns and pair-q
+        num_networks: networks that are averaged, for reward-sequence, recorded-returns and pair-q
         lookahead: steps ahead of a target, for pair-q and castro2020; `inf`: recorded futures
         output_activation: for castro2020: keeps the distance nonnegative; `relu` may stay at 0,
             `open` does not
@@ -175,7 +180,7 @@ def learn(
     from bisimetric_atari.paper import learning
 
     # Bad hyperparameters are rejected before the first step is played.
-    _build_config(algorithm or "recorded-returns", found.name, changes)
+    _build_config(algorithm or "reward-sequence", found.name, changes)
     folder = create_folder(found, output)
     checkpoint, target = folder / "run.safetensors", folder / "metric.safetensors"
     data = steps.collect(found, player, seed)
@@ -287,9 +292,11 @@ def _build_config(name: AlgorithmName, game: str, changes: dict[str, Any]) -> Al
 
     config: Any = learning.build_config(name, game)
     fields = dict(changes)
-    if "num_networks" in fields and name not in ("recorded-returns", "pair-q"):
+    known = {"hidden", "output_activation", *(field.name for field in dataclasses.fields(config))}
+    for field in fields.keys() - known:
+        flag = "--" + field.replace("_", "-")
         raise InputError(
-            f"--num-networks is for recorded-returns and pair-q, not for {name}; leave it out."
+            f"{flag} is not for --algorithm {name}; leave it out, or name another --algorithm."
         )
     network = config.network
     shape = {key: fields.pop(key) for key in ("hidden", "output_activation") if key in fields}

@@ -10,27 +10,18 @@ random this is the distance between the realised futures.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bisimetric.mdp import validate_discount
+from bisimetric.learned.reward_sequence import compute_horizon
 
-TAIL_TOLERANCE = 1e-4
-"""Largest relative weight of the truncated tail of a discounted sum."""
-
-
-def compute_horizon(discount: float) -> int:
-    """Compute the number of steps after which the discounted weight is below `TAIL_TOLERANCE`.
-
-    >>> compute_horizon(0.99), compute_horizon(0.0)
-    (917, 1)
-    """
-    discount = validate_discount(discount)
-    if discount == 0:
-        return 1
-    return max(1, math.ceil(math.log(TAIL_TOLERANCE) / math.log(discount)))
+__all__ = [
+    "compute_distances",
+    "compute_horizon",
+    "compute_returns",
+    "find_complete_steps",
+    "gather_futures",
+]
 
 
 def find_complete_steps(

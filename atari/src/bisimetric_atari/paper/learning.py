@@ -1,8 +1,9 @@
 """Learn d^pi of a game from the features of an agent, with any algorithm of the library.
 
 Games and agents are deterministic unless actions are sampled or sticky. Then the exact distance of
-two recorded frames is the discounted sum of the reward gaps after them, and a network can be
-fitted to it: `RECORDED_RETURNS`. `PAPER_CONFIG` is the paper's algorithm.
+two recorded frames is the discounted sum of the reward gaps after them. A network can predict these
+rewards (`REWARD_SEQUENCE`, the most accurate), or be fitted to the distances (`RECORDED_RETURNS`).
+`PAPER_CONFIG` is the paper's algorithm.
 
 The paper interleaves collection and learning: one update every 4 agent steps once 10,000 are
 stored. Here all steps are collected first, and update k samples from the first 10,000 + 4 k, so
@@ -34,6 +35,8 @@ from bisimetric.learned import (
     PairQConfig,
     PairTDConfig,
     Quality,
+    RewardSequenceConfig,
+    RewardSequenceNetwork,
     fit,
     reduced_mico,
     source_from_transitions,
@@ -45,6 +48,7 @@ from bisimetric.learned.evaluation import MIN_NORM, compute_distances
 from bisimetric.learned.files import describe_run
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.networks.pair_network import PairNetwork
+from bisimetric.learned.reward_sequence import MAX_REWARD_VALUES
 from bisimetric.learned.sources import TransitionSource
 from bisimetric.learned.training import Algorithm, select_device
 from bisimetric.transitions import Transitions
@@ -83,8 +87,20 @@ RECORDED_RETURNS = PairQConfig(
 The mean of four generalises better to other games than one network; see the report on Atari.
 """
 
-AlgorithmName = Literal["recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"]
-DEFAULT_UPDATES = {"recorded-returns": 60_000, "pair-q": 24_000, "mico": 24_000}
+REWARD_SEQUENCE = RewardSequenceConfig(
+    RewardSequenceNetwork((1024, 1024), fourier_features=0), batch_size=256, num_networks=4
+)
+"""Prediction of the rewards after a state, by the mean of four networks."""
+
+AlgorithmName = Literal[
+    "reward-sequence", "recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"
+]
+DEFAULT_UPDATES = {
+    "reward-sequence": 10_000,
+    "recorded-returns": 60_000,
+    "pair-q": 24_000,
+    "mico": 24_000,
+}
 """Gradient updates by algorithm; castro2020 takes one per 4 agent steps."""
 
 NUM_RECORDS = 120
@@ -114,6 +130,8 @@ def build_config(name: AlgorithmName, game: str) -> Algorithm:
     """
     if name == "castro2020":
         return get_config(game)
+    if name == "reward-sequence":
+        return REWARD_SEQUENCE
     if name == "recorded-returns":
         return RECORDED_RETURNS
     if name == "pair-q":
@@ -126,10 +144,14 @@ def build_config(name: AlgorithmName, game: str) -> Algorithm:
 def choose_algorithm(data: Transitions) -> AlgorithmName:
     """Return the default algorithm for data.
 
-    `recorded-returns` is the most accurate for deterministic games and agents; `mico` is consistent
-    where actions are sampled or sticky.
+    `reward-sequence` is the most accurate for deterministic games and agents, and
+    `recorded-returns` takes any number of different rewards; `mico` is consistent where actions are
+    sampled or sticky.
     """
-    return "mico" if is_stochastic(data) else "recorded-returns"
+    if is_stochastic(data):
+        return "mico"
+    num_rewards = len(np.unique(np.append(data.rewards, 0.0)))
+    return "reward-sequence" if num_rewards <= MAX_REWARD_VALUES else "recorded-returns"
 
 
 def count_updates(name: AlgorithmName, data: Transitions) -> int:
@@ -224,8 +246,9 @@ def learn(
 
     Args:
         data: transitions of the agent in their order; observations are its features.
-        config: the algorithm, its network and hyperparameters: `PAPER_CONFIG`, `RECORDED_RETURNS`,
-            or any `Castro2020Config`, `PairQConfig` (d^pi) or `PairTDConfig` (MICo).
+        config: the algorithm, its network and hyperparameters: `PAPER_CONFIG`, `REWARD_SEQUENCE`,
+            `RECORDED_RETURNS`, or any `Castro2020Config`, `RewardSequenceConfig`, `PairQConfig`
+            (d^pi) or `PairTDConfig` (MICo).
         updates: gradient updates; default: one per 4 agent steps.
         seed: of weights and batches.
         discount: per agent step.
