@@ -188,7 +188,10 @@ def test_an_unknown_game_is_refused_with_near_names(run: Run, command: str) -> N
             ["learn", "--algorithm", "mico", "--num-networks", "2"],
             "--num-networks is not for --algorithm mico; leave it out",
         ),
-        (["learn", "--lookahead", "5"], "--lookahead is not for --algorithm reward-sequence"),
+        (
+            ["learn", "--algorithm", "reward-sequence", "--lookahead", "5"],
+            "--lookahead is not for --algorithm reward-sequence",
+        ),
         (["learn", "--algorithm", "pair-q", "--lookahead", "0"], "--lookahead is 0 and must be"),
         (["show", "--data", "steps.npz"], "leave out one of them"),
         (["learn", "--learning-rate", "-1"], "--learning-rate is -1.0 and must be"),

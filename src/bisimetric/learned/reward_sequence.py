@@ -2,7 +2,7 @@
 
 The loss is the cross-entropy of the recorded rewards, weighted by their effect on the distance:
 
-    sum_k discount^k sum_j (v_{j+1} - v_j) H(1[r_k > v_j], p_kj(x)),
+    sum_k discount^k sum_j (v_{j+1} - v_j) H(1[r_k > v_j], p_kj(x)),    H the cross-entropy,
 
 see `networks.reward_sequence_network`. There are no pairs in it and no target network. Steps after
 the end of a recording are left out; after a termination all rewards are 0.
@@ -146,14 +146,13 @@ class RewardSequenceConfig:
         """
         episodes = _require_episodes(kind, source)
         offsets = jnp.arange(network.horizon)
-        thresholds = jnp.asarray(network.reward_values[:-1])
         weights = network.weights / jnp.sum(network.weights)
 
         def compute_loss(parameters: Parameters, _: Any, key: Array) -> Array:
             batch = episodes.sample_steps(key, self.batch_size)
             rewards = episodes.gather_rewards(batch, offsets)
             is_recorded = (offsets < batch.remaining[:, None]) | batch.terminates[:, None]
-            exceeds = (rewards[:, :, None] > thresholds).astype(jnp.float32)
+            exceeds = network.exceeds(rewards)
             total = jnp.float32(0.0)
             for logits in network.logits(parameters, batch.x):
                 entropy = optax.sigmoid_binary_cross_entropy(logits, exceeds)

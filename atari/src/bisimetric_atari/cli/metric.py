@@ -59,23 +59,23 @@ def learn(
         ]
         | None,
         arg(
-            metavar="{reward-sequence,recorded-returns,...}",
-            help_behavior_hint="(default: reward-sequence; mico if actions are random)",
+            metavar="{recorded-returns,reward-sequence,...}",
+            help_behavior_hint="(default: recorded-returns; mico if actions are random)",
         ),
     ] = None,
     updates: Annotated[
         str | None,
         arg(
             metavar="N",
-            help_behavior_hint="(default: 10k; recorded-returns: 60k; castro2020: steps / 4)",
+            help_behavior_hint="(default: 60k; reward-sequence: 10k; castro2020: steps / 4)",
         ),
     ] = None,
     hidden: Annotated[
         tuple[int, ...] | None,
         arg(
             metavar="N [N ...]",
-            help_behavior_hint="(default: 1024 1024; mico: 256 256; castro2020: 16 16; "
-            "others: 512 512)",
+            help_behavior_hint="(default: 512 512; reward-sequence: 1024 1024; mico: 256 256; "
+            "castro2020: 16 16)",
         ),
     ] = None,
     num_networks: Annotated[
@@ -116,18 +116,19 @@ def learn(
 ) -> None:
     """Learn a distance of a game from the features of an agent: by default d^pi.
 
-    The default predicts the rewards of the next steps, for games and agents that are deterministic:
-    a minute on a large GPU, half an hour on two CPU cores, and fewer --updates take less time.
-    `castro2020` is the paper's algorithm.
+    The default is regression on the exact distances of recorded futures, for games and agents that
+    are deterministic; it is meant for a GPU, and fewer --updates take less time. `reward-sequence`
+    predicts the rewards of the next steps, in half an hour on two CPU cores. `castro2020` is the
+    paper's algorithm: a minute or two on a large GPU, about an hour on two CPU cores.
 
     Args:
         game: its name, such as Pong
         agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
             Dopamine, or module:function
         output: the folder of metric.safetensors, its checkpoint and a figure of the training
-        algorithm: reward-sequence, recorded-returns (regression on the exact distances of recorded
-            futures, for any number of different rewards), pair-q (n-step targets) and castro2020
-            learn d^pi; mico and reduced-mico are consistent for sampled and sticky actions too
+        algorithm: recorded-returns, reward-sequence (for at most eight different rewards), pair-q
+            (n-step targets) and castro2020 learn d^pi; mico and reduced-mico are consistent for
+            sampled and sticky actions too
         updates: gradient updates
         hidden: widths of the hidden layers
         num_networks: networks that are averaged, for reward-sequence, recorded-returns and pair-q
@@ -180,7 +181,7 @@ def learn(
     from bisimetric_atari.paper import learning
 
     # Bad hyperparameters are rejected before the first step is played.
-    _build_config(algorithm or "reward-sequence", found.name, changes)
+    _build_config(algorithm or "recorded-returns", found.name, changes)
     folder = create_folder(found, output)
     checkpoint, target = folder / "run.safetensors", folder / "metric.safetensors"
     data = steps.collect(found, player, seed)

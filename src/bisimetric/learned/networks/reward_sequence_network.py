@@ -1,7 +1,8 @@
 """Networks that predict the rewards of the next steps, and the distance of two predictions.
 
 Let r_k be the reward k steps after x, and v_0 < v_1 < ... the values that rewards take. A network
-predicts p_kj(x) = P(r_k > v_j | x), a number per step and threshold. Since
+predicts p_kj(x) = P(r_k > v_j | x), a number per step and threshold; where v_j is negative, it is
+P(r_k <= v_j | x), which is small if most rewards are 0. Since
 
     |r - r'| = sum_j (v_{j+1} - v_j) |1[r > v_j] - 1[r' > v_j]|,
 
@@ -163,27 +164,29 @@ class RewardSequenceEnsemble:
         shape = len(x), self.horizon, len(self.reward_values) - 1
         return [self.network.logits(each, x).reshape(shape) for each in parameters]
 
+    def exceeds(self, rewards: Array) -> Array:
+        """Return what is predicted of rewards (...): 0 or 1 per threshold, (..., thresholds)."""
+        thresholds = jnp.asarray(self.reward_values[:-1], jnp.float32)
+        return ((rewards[..., None] > thresholds) ^ (thresholds < 0)).astype(jnp.float32)
+
     def probabilities(self, parameters: Parameters, x: Array) -> Array:
-        """Return P(r_k > v_j) for each state, (n, horizon, thresholds)."""
+        """Return p_kj of each state, (n, horizon, thresholds)."""
         logits = self.logits(parameters, x)
         mean = sum((jax.nn.sigmoid(each) for each in logits[1:]), jax.nn.sigmoid(logits[0]))
         predicted = mean / self.num_networks
         if not self.has_terminal:
             return predicted
-        at_end = (jnp.asarray(self.reward_values[:-1]) < 0).astype(predicted.dtype)
-        return jnp.where((x[:, -1] == 1)[:, None, None], at_end, predicted)
+        return jnp.where((x[:, -1] == 1)[:, None, None], 0.0, predicted)
 
     def table(
         self, parameters: Parameters, x: Array, y: Array, groups: TileGroups | None = None
     ) -> Array:
         """Return d(x_i, y_j), (n, m); 0 where all features are equal."""
-        p, q, weights = (
-            self.probabilities(parameters, x),
-            self.probabilities(parameters, y),
-            self.weights,
-        )
-        joint = jnp.einsum("nkj,mkj->nm", p * weights, q, precision=jax.lax.Precision.HIGHEST)
-        own, other = (jnp.sum(each * weights, axis=(1, 2)) for each in (p, q))
+        # With roots of the weights, no product depends on the order of x and y.
+        roots = jnp.sqrt(self.weights)
+        p, q = (self.probabilities(parameters, each) for each in (x, y))
+        joint = jnp.einsum("nkj,mkj->nm", p * roots, q * roots, precision=jax.lax.Precision.HIGHEST)
+        own, other = (jnp.sum(each * self.weights, axis=(1, 2)) for each in (p, q))
         distances = jnp.maximum(own[:, None] + other[None, :] - 2 * joint, 0.0)
         return jnp.where(_are_equal(x, y), 0.0, distances)
 
