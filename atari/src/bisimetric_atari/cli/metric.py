@@ -74,8 +74,8 @@ def learn(
         tuple[int, ...] | None,
         arg(
             metavar="N [N ...]",
-            help_behavior_hint="(default: 512 512; reward-sequence: 1024 1024; mico: 256 256; "
-            "castro2020: 16 16)",
+            help_behavior_hint="(default: 512 512; reward-sequence: 512 512 128; "
+            "mico: 256 256; castro2020: 16 16)",
         ),
     ] = None,
     num_networks: Annotated[

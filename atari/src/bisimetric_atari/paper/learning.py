@@ -87,9 +87,12 @@ The mean of four generalises better to other games than one network; see the rep
 """
 
 REWARD_SEQUENCE = RewardSequenceConfig(
-    RewardSequenceNetwork((1024, 1024), fourier_features=0), batch_size=256, num_networks=4
+    RewardSequenceNetwork((512, 512, 128), fourier_features=0), batch_size=256, num_networks=4
 )
-"""Prediction of the rewards after a state, by the mean of four networks."""
+"""Prediction of the rewards after a state, by the mean of four networks.
+
+The last hidden layer is narrow, since each of its units has 917 weights or more.
+"""
 
 AlgorithmName = Literal[
     "reward-sequence", "recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"
