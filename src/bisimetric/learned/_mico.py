@@ -33,7 +33,6 @@ from bisimetric.learned.config import (
     compute_terminal_share,
     count_synchronisations,
     fit_to_observations,
-    schedule_learning_rate,
     validate_fields,
 )
 from bisimetric.learned.learned_distance import LearnedDistance
@@ -48,6 +47,7 @@ from bisimetric.learned.networks.mico_network import (
     ScaledMicoNetwork,
 )
 from bisimetric.learned.networks.pair_network import Parameters
+from bisimetric.learned.schedules import CosineSchedule
 from bisimetric.learned.sources import (
     Batch,
     ChainSource,
@@ -65,7 +65,7 @@ MAX_CHAIN_STATES = 512
 
 
 @dataclasses.dataclass(frozen=True)
-class PairTDConfig:
+class PairTDConfig(CosineSchedule):
     """Hyperparameters of temporal-difference learning of MICo.
 
     Attributes:
@@ -190,22 +190,6 @@ class PairTDConfig:
         """
         table = len(source.points) ** 2 if self._stores_all_targets(source) else 0
         return self.batch_size, 2 * self.batch_size**2 + table
-
-    def learning_rate_at(
-        self, step: Array, updates: Array, base_rate: Array | None = None
-    ) -> Array:
-        """Return the learning rate of an update: linear warm-up, then cosine decay.
-
-        Args:
-            step: the update.
-            updates: the length of the whole run.
-            base_rate: the learning rate, in place of that of the configuration.
-
-        Returns:
-            A scalar.
-        """
-        rate = self.learning_rate if base_rate is None else base_rate
-        return schedule_learning_rate(rate, step, updates, self.warm_up, self.decay)
 
     def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
         """Return `lookahead` where it applies to the source, else 1.

@@ -7,9 +7,7 @@ import math
 import os
 from typing import Any, ClassVar, Literal, TypeGuard
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
@@ -28,6 +26,7 @@ from bisimetric.learned.pair_q_loss import (
     build_batch_objective,
     build_lookup_objective,
 )
+from bisimetric.learned.schedules import CosineSchedule
 from bisimetric.learned.sources import StateSource, TrainingSource, TransitionSource
 from bisimetric.learned.training import FLOATS_PER_SAMPLE, HORIZON_TOLERANCE
 
@@ -122,7 +121,7 @@ DEFAULT_OPTIONS = RunOptions()
 
 
 @dataclasses.dataclass(frozen=True)
-class PairQConfig:
+class PairQConfig(CosineSchedule):
     """Hyperparameters of double Q-learning on the synchronous product MDP; see `pair_q_loss`.
 
     Attributes:
@@ -313,22 +312,6 @@ class PairQConfig:
             return states, network.num_actions * states**2 + FLOATS_PER_SAMPLE * self.batch_size
         return rows, pairs + network.num_actions * states**2
 
-    def learning_rate_at(
-        self, step: Array, updates: Array, base_rate: Array | None = None
-    ) -> Array:
-        """Return the learning rate of an update: linear warm-up, then cosine decay.
-
-        Args:
-            step: the update.
-            updates: the length of the whole run.
-            base_rate: the learning rate, in place of that of the configuration.
-
-        Returns:
-            A scalar.
-        """
-        rate = self.learning_rate if base_rate is None else base_rate
-        return schedule_learning_rate(rate, step, updates, self.warm_up, self.decay)
-
     def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
         """Return the updates after which at most 1% of the horizon is missing.
 
@@ -356,15 +339,6 @@ class PairQConfig:
             The number of updates.
         """
         return self.count_settling_updates(discount, lookahead)
-
-
-def schedule_learning_rate(
-    rate: float | Array, step: Array, updates: Array, warm_up: int, decay: bool
-) -> Array:
-    """Return the learning rate of an update: linear warm-up, then cosine decay to 0 if `decay`."""
-    growth = jnp.minimum((step + 1) / (warm_up + 1), 1.0)
-    share = jnp.clip((step - warm_up) / jnp.maximum(updates - warm_up, 1), 0.0, 1.0)
-    return rate * growth * ((1 + jnp.cos(jnp.pi * share)) / 2 if decay else 1.0)
 
 
 def count_synchronisations(discount: float, lookahead: int) -> int:

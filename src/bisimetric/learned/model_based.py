@@ -18,7 +18,6 @@ from bisimetric.errors import InputError
 from bisimetric.learned.config import (
     add_fourier_features,
     fit_to_observations,
-    schedule_learning_rate,
     validate_fields,
 )
 from bisimetric.learned.losses import LearnedKind, Objective
@@ -28,6 +27,7 @@ from bisimetric.learned.networks.metric_networks import (
     ScaledMetricNetwork,
 )
 from bisimetric.learned.networks.pair_network import Parameters
+from bisimetric.learned.schedules import WithoutBootstrapping
 from bisimetric.learned.sources import TrainingSource
 from bisimetric.learned.transition_model import ModelSource
 
@@ -41,7 +41,7 @@ def build_default_network() -> MetricNetwork:
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelBasedConfig:
+class ModelBasedConfig(WithoutBootstrapping):
     """Hyperparameters of model-based learning; see `source_from_model` for the model.
 
     Attributes:
@@ -73,8 +73,6 @@ class ModelBasedConfig:
     num_representatives: int = 150
     neighbours: int | None = None
     name: ClassVar[str] = "model-based"
-    target_update_period: ClassVar[int] = 500
-    """There is no target network; updates are compiled in periods of this length."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, MetricNetwork | FreeNetwork):
@@ -151,58 +149,6 @@ class ModelBasedConfig:
         states = len(source.compute_features()) if isinstance(source, ModelSource) else 0
         rows = min(self.batch_size, states)
         return rows, states**2 + 2 * rows**2
-
-    def learning_rate_at(
-        self, step: Array, updates: Array, base_rate: Array | None = None
-    ) -> Array:
-        """Return the learning rate of an update: linear warm-up, then cosine decay.
-
-        Args:
-            step: the update.
-            updates: the length of the whole run.
-            base_rate: the learning rate, in place of that of the configuration.
-
-        Returns:
-            A scalar.
-        """
-        rate = self.learning_rate if base_rate is None else base_rate
-        return schedule_learning_rate(rate, step, updates, self.warm_up, self.decay)
-
-    def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
-        """Return 1: targets have the whole horizon.
-
-        Args:
-            source: what is learned from.
-            network: from `build_network`.
-
-        Returns:
-            1.
-        """
-        return 1
-
-    def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return the updates of the warm-up, after which the loss decreases.
-
-        Args:
-            discount: the discount of the distance.
-            lookahead: from `effective_lookahead`.
-
-        Returns:
-            The number of updates.
-        """
-        return self.warm_up
-
-    def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return 1: targets have the whole horizon from the first update.
-
-        Args:
-            discount: the discount of the distance.
-            lookahead: from `effective_lookahead`.
-
-        Returns:
-            1.
-        """
-        return 1
 
 
 def describe_uncertainty(kind: LearnedKind, source: ModelSource) -> str | None:

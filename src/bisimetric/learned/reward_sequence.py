@@ -20,13 +20,14 @@ import optax
 from jax import Array
 
 from bisimetric.errors import InputError
-from bisimetric.learned.config import schedule_learning_rate, validate_fields
+from bisimetric.learned.config import validate_fields
 from bisimetric.learned.losses import LearnedKind, Objective
 from bisimetric.learned.networks.pair_network import Parameters
 from bisimetric.learned.networks.reward_sequence_network import (
     RewardSequenceEnsemble,
     RewardSequenceNetwork,
 )
+from bisimetric.learned.schedules import WithoutBootstrapping
 from bisimetric.learned.sources import TrainingSource, TransitionSource
 from bisimetric.mdp import validate_discount
 
@@ -38,7 +39,7 @@ TAIL_TOLERANCE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
-class RewardSequenceConfig:
+class RewardSequenceConfig(WithoutBootstrapping):
     """Hyperparameters of reward-sequence prediction, for d^pi from recorded episodes.
 
     If the observations do not determine the future, the result is the expected distance of two
@@ -69,8 +70,6 @@ class RewardSequenceConfig:
     num_networks: int = 4
     decay: bool = True
     name: ClassVar[str] = "reward-sequence"
-    target_update_period: ClassVar[int] = 500
-    """There is no target network; updates are compiled in periods of this length."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, RewardSequenceNetwork):
@@ -172,58 +171,6 @@ class RewardSequenceConfig:
             Lower bounds of both.
         """
         return self.batch_size, self.batch_size * network.horizon
-
-    def learning_rate_at(
-        self, step: Array, updates: Array, base_rate: Array | None = None
-    ) -> Array:
-        """Return the learning rate of an update: linear warm-up, then cosine decay.
-
-        Args:
-            step: the update.
-            updates: the length of the whole run.
-            base_rate: the learning rate, in place of that of the configuration.
-
-        Returns:
-            A scalar.
-        """
-        rate = self.learning_rate if base_rate is None else base_rate
-        return schedule_learning_rate(rate, step, updates, self.warm_up, self.decay)
-
-    def effective_lookahead(self, source: TrainingSource, network: Any) -> int:
-        """Return 1: nothing is bootstrapped.
-
-        Args:
-            source: what is learned from.
-            network: from `build_network`.
-
-        Returns:
-            1.
-        """
-        return 1
-
-    def count_settling_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return the updates of the warm-up, after which the loss decreases.
-
-        Args:
-            discount: the discount of the distance.
-            lookahead: from `effective_lookahead`.
-
-        Returns:
-            The number of updates.
-        """
-        return self.warm_up
-
-    def count_horizon_updates(self, discount: float, lookahead: int = 1) -> int:
-        """Return 1: the whole horizon is predicted from the first update.
-
-        Args:
-            discount: the discount of the distance.
-            lookahead: from `effective_lookahead`.
-
-        Returns:
-            1.
-        """
-        return 1
 
 
 def compute_horizon(discount: float) -> int:
