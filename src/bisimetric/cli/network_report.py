@@ -41,7 +41,7 @@ def get_algorithm(metadata: Mapping[str, Any]) -> str:
     ('castro2020', 'pair-q')
     """
     named = metadata.get("algorithm")
-    if named in ("pair-td", "model-based", "reward-sequence"):
+    if named in ALGORITHM_TITLES:
         return str(named)
     return "pair-q" if "num_networks" in metadata else "castro2020"
 

@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric.exact._intrinsics import claim_part, increase, load, pause, yield_core
-from bisimetric.exact._threads import FULL_GAIN_THREADS, start_workers
+from bisimetric.exact._threads import count_useful_threads, start_workers
 
 MIN_PART_FRACTION = 1 / 8
 """The smallest parts have this fraction of the entries that are worth several threads."""
@@ -78,12 +78,8 @@ def choose_num_threads(entries: int, min_parallel_entries: int) -> int:
     >>> choose_num_threads(100, min_parallel_entries=1000)
     1
     """
-    if entries < min_parallel_entries:
-        return 1
-    threads = numba.get_num_threads()
-    if entries * min(threads, FULL_GAIN_THREADS) < min_parallel_entries * FULL_GAIN_THREADS:
-        return 1
-    return min(threads, 2 * entries // min_parallel_entries)
+    threads = count_useful_threads(entries, min_parallel_entries)
+    return max(1, min(threads, 2 * entries // min_parallel_entries))
 
 
 def plan_phases(phases: Sequence[Phase], num_threads: int, min_parallel_entries: int) -> Plan:

@@ -30,6 +30,19 @@ MAX_CHUNK_SIZE = 1024
 T = TypeVar("T")
 
 
+def count_useful_threads(size: int, min_parallel_size: int) -> int:
+    """Return the threads of this process, or 1 for a range that is not worth several of them.
+
+    Few threads gain less, and wait as long where one of them loses its core.
+
+    >>> count_useful_threads(10, min_parallel_size=100)
+    1
+    """
+    threads = numba.get_num_threads() if size >= min_parallel_size else 1
+    is_worth_it = size * min(threads, FULL_GAIN_THREADS) >= min_parallel_size * FULL_GAIN_THREADS
+    return threads if is_worth_it else 1
+
+
 def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int) -> list[T]:
     """Return `work(low, high)` for the chunks of `range(size)`, in order.
 
@@ -43,9 +56,7 @@ def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int)
     >>> map_chunks(lambda low, high: sum(range(low, high)), 10, min_parallel_size=100)
     [45]
     """
-    threads = numba.get_num_threads() if size >= min_parallel_size else 1
-    if size * min(threads, FULL_GAIN_THREADS) < min_parallel_size * FULL_GAIN_THREADS:
-        threads = 1
+    threads = count_useful_threads(size, min_parallel_size)
     num_chunks = 1
     if threads > 1:
         most = min(threads * MAX_CHUNKS_PER_THREAD, max(MAX_CHUNKS, 2 * threads))

@@ -117,14 +117,13 @@ def build_network(metadata: dict[str, Any], encoder: Any = None, num_features: i
     if isinstance(network, MetricNetwork | RewardSequenceNetwork):
         network = _restore_encoder(network, metadata, encoder, num_features)
     if isinstance(network, RewardSequenceNetwork):
-        values, has_terminal = tuple(metadata["reward_values"]), metadata["has_terminal"]
-        fields = {"num_networks": metadata["num_networks"], "horizon": metadata["horizon"]}
         return RewardSequenceEnsemble(
             network,
             metadata["discount"],
-            reward_values=values,
-            has_terminal=has_terminal,
-            **fields,
+            metadata["horizon"],
+            tuple(metadata["reward_values"]),
+            metadata["has_terminal"],
+            metadata["num_networks"],
         )
     if metadata.get(SINGLE_VALUE):
         return ScaledMetricNetwork(network, metadata["unit"])

@@ -118,8 +118,8 @@ def learn(
 
     The default is regression on the exact distances of recorded futures, for games and agents that
     are deterministic; it is meant for a GPU, and fewer --updates take less time. `reward-sequence`
-    predicts the rewards of the next steps, in half an hour on two CPU cores. `castro2020` is the
-    paper's algorithm: a minute or two on a large GPU, about an hour on two CPU cores.
+    predicts the rewards of the next steps, in a quarter of an hour on two CPU cores. `castro2020`
+    is the paper's algorithm: a minute or two on a large GPU, about an hour on two CPU cores.
 
     Args:
         game: its name, such as Pong
