@@ -28,7 +28,7 @@ from bisimetric.exact.deterministic.propagation import WorkLists
 
 FEW_CHANGED = 0.025
 """When a sweep increases less than this fraction of pairs, propagation does the rest."""
-MAX_CHANGED = 0.05
+MAX_CHANGED = 0.1
 """While a sweep increases more than this fraction of pairs, sweeps take less time than propagation:
 their reads are in order, and they run on all cores."""
 FALLING = 0.95
@@ -37,7 +37,7 @@ MIN_SEARCH_DISCOUNT = 0.5
 """Below, a few sweeps suffice, and the best cycles are not searched for."""
 START_EFFORT = 0.4
 """Predecessors visited from the best cycles before the first sweep, per pair."""
-TOP_FRACTION = 0.02
+TOP_FRACTION = 0.05
 """While most pairs change, only this fraction, the largest distances, is propagated."""
 MAX_TOP_EFFORT = 0.1
 """Predecessors of the largest distances visited before the next sweep, per pair."""

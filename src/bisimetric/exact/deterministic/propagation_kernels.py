@@ -1,6 +1,8 @@
 """Compiled kernels of backward propagation: they find the predecessors of pairs, and raise them.
 
 Pairs are encoded as s * S + t with t < s; see `propagation.WorkLists` for the lists and marks.
+Successive pairs of a list are far apart in the matrix, and memory latency is most of the work. So
+entries are read into the cache some pairs ahead.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bisimetric.exact._intrinsics import prefetch
 from bisimetric.exact._phases import finish_part, start_part
 from bisimetric.exact.deterministic.pair_kernels import PENDING, QUEUED, raise_value
 
@@ -20,6 +23,8 @@ NUM_CHUNKS = 32
 """Chunks of a slice that are searched in parallel; fixed, so that the order is too."""
 SAMPLE_STRIDE = 16
 """One of so many pairs of the queue is in the sample by which predecessors are counted."""
+PREFETCH_DISTANCE = 16
+"""Candidates whose entries are read ahead: about as many reads as a core can have in flight."""
 SEARCH, APPLY, APPEND = 0, 1, 2
 """The phases of the propagation of a slice."""
 
@@ -71,9 +76,11 @@ def propagate_serially(
         for first in range(0, total, BATCH_SIZE):
             size = min(BATCH_SIZE, total - first)
             job, i, j = _list_predecessors(
-                ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
+                flat, ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
             )
             count = _keep_increases(flat, pair, value, size, tolerance)
+            for k in range(count):
+                prefetch(flat_marked, pair[k])
             for k in range(count):
                 end, m = raise_value(
                     flat, pair[k], value[k], tolerance, floors, flat_marked, queue, end, pending,
@@ -93,6 +100,9 @@ def _list_ranges(
     Returns how many pairs that makes."""
     n, total = 0, 0
     for k in range(low, high):
+        prefetch(flat, queue[k])
+        prefetch(flat_marked, queue[k])
+    for k in range(low, high):
         pair = queue[k]
         s = np.int64(np.uint64(pair) // np.uint64(states))
         t = pair - s * states
@@ -110,13 +120,14 @@ def _list_ranges(
 
 @njit(inline="always")
 def _list_predecessors(
-    ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
+    flat, ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
 ):
     """List the next pairs of the ranges, and their new values. Without branches, which would be
     mispredicted: most ranges are short."""
     for k in range(size):
         x, y = np.int64(predecessors[i]), np.int64(predecessors[j])
         pair[k] = max(x, y) * states + min(x, y)
+        prefetch(flat, pair[k])
         value[k] = abs(rewards[i] - rewards[j]) + futures[job]
         j += 1
         is_last = j == ranges[job, 3]
@@ -130,8 +141,7 @@ def _list_predecessors(
 
 @njit(inline="always")
 def _keep_increases(flat, pair, value, size, tolerance):
-    """Keep the pairs that increase; return how many. A separate loop, so that many reads are in
-    flight at once: they are scattered over the matrix, and memory latency is most of the work."""
+    """Keep the pairs that increase; return how many."""
     count = 0
     for k in range(size):
         increases = value[k] > flat[pair[k]] + tolerance
@@ -227,7 +237,18 @@ def _search_predecessors(
             for first in range(0, total, BATCH_SIZE):
                 size = min(BATCH_SIZE, total - first)
                 job, i, j = _list_predecessors(
-                    ranges, futures, predecessors, rewards, states, job, i, j, size, pair, value
+                    flat,
+                    ranges,
+                    futures,
+                    predecessors,
+                    rewards,
+                    states,
+                    job,
+                    i,
+                    j,
+                    size,
+                    pair,
+                    value,
                 )
                 for k in range(_keep_increases(flat, pair, value, size, tolerance)):
                     partition = (pair[k] >> PARTITION_SHIFT) % NUM_PARTITIONS
@@ -254,7 +275,11 @@ def _apply_candidates(
         queue, pending, pending_values = next_queue[own], candidates[own], candidate_values[own]
         n, m = 0, 0
         for chunk in range(NUM_CHUNKS):
-            for k in range(chunk * capacity, chunk * capacity + ends[chunk, partition]):
+            end = chunk * capacity + ends[chunk, partition]
+            for k in range(chunk * capacity, end):
+                ahead = pending[min(k + PREFETCH_DISTANCE, end - 1)]
+                prefetch(flat, ahead)
+                prefetch(flat_marked, ahead)
                 n, m = raise_value(
                     flat, pending[k], pending_values[k], tolerance, floors, flat_marked, queue, n,
                     pending, pending_values, m,
