@@ -63,6 +63,14 @@ def write_api_pages(folder: Path) -> None:
             line = (inspect.getdoc(getattr(module, member)) or "").partition("\n")[0]
             overview.append(f"- [`{member}`]({page}#{name}.{member}): {line}")
             entries.append(f"::: {name}.{member}\n")
+        for part in list_modules(module):
+            line = (inspect.getdoc(getattr(module, part)) or "").partition("\n")[0]
+            overview.append(f"- [`{part}`]({page}#{name}.{part}): {line}")
+            entries += [f"## `{name}.{part}` {{ #{name}.{part} }}\n", f"{line}\n"]
+            for member in list_documented_members(getattr(module, part)):
+                entries.append(
+                    f"::: {name}.{part}.{member}\n    options:\n      heading_level: 3\n"
+                )
         overview.append("")
         (folder / page).write_text("\n".join(entries), encoding="utf-8")
     (folder / "index.md").write_text("\n".join(overview), encoding="utf-8")
@@ -81,6 +89,38 @@ def list_members(module: ModuleType) -> list[str]:
         if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
     ]
     return [name for name in names if not inspect.ismodule(getattr(module, name))]
+
+
+def list_modules(module: ModuleType) -> list[str]:
+    """Return the public modules of a package that have no page of their own.
+
+    >>> import bisimetric.paper
+    >>> list_modules(bisimetric.paper)[:3]
+    ['algorithms', 'claims', 'convergence']
+    """
+    return [
+        name
+        for name in getattr(module, "__all__", ())
+        if inspect.ismodule(getattr(module, name)) and f"{module.__name__}.{name}" not in MODULES
+    ]
+
+
+def list_documented_members(module: ModuleType) -> list[str]:
+    """Return the functions and classes of a module whose docstrings describe arguments or fields.
+
+    Helpers that only their own package calls do not.
+
+    >>> from bisimetric.paper import gridworld
+    >>> list_documented_members(gridworld)
+    ['GridworldCurves', 'draw_figures', 'measure', 'reproduce']
+    """
+    members = {name: getattr(module, name) for name in list_members(module)}
+    return sorted(
+        name
+        for name, value in members.items()
+        if (inspect.isfunction(value) or inspect.isclass(value))
+        and re.search(r"^(Args|Attributes):$", inspect.getdoc(value) or "", re.M)
+    )
 
 
 def write_cli_page(path: Path) -> None:
