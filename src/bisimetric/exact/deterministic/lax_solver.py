@@ -50,7 +50,7 @@ PATIENCE, HOLD_PATIENCE = 24, 200
 DIVERGED = 8
 """Steps have failed when the residual is so many times that of the start."""
 MAX_ROUNDS = 10_000
-SWEEPS_PER_HOLD = 16
+SWEEPS_PER_HOLD = 64
 """Sweeps between two rounds while actions are held: responses are then nearly optimal."""
 MAX_RESPONSES = 50
 """Rounds of policy iteration over the responses."""
