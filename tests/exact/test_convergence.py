@@ -185,7 +185,7 @@ def test_value_iteration_alone_ends_with_a_valid_error(
     iteration = pair_solver._PolicyIteration
     monkeypatch.setattr(iteration, "evaluate_steepest_cycles", lambda self: None)
     monkeypatch.setattr(iteration, "evaluate_cycles", lambda self, starts: None)
-    monkeypatch.setattr(iteration, "start_from_best_cycles", lambda self: False)
+    monkeypatch.setattr(iteration, "start_from_best_cycle", lambda self: False)
     d = solve_as_large(mdp)
     assert 128 < d.metadata["sweeps"] <= 512
     assert d.error > 1e-6

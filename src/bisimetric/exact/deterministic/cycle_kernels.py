@@ -5,64 +5,164 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from bisimetric.exact.deterministic.pair_kernels import one_minus_power
+from bisimetric.exact._intrinsics import prefetch
+
+START_DEPTH, START_VISITS = 16, 64
+"""Steps of the paths by which pairs are selected, and pairs visited per path at most."""
+RETEST_DEPTH, RETEST_VISITS = 32, 512
+"""The same for the pairs that are left, at the level of a search."""
+STEP_DEPTH, STEP_VISITS = 3, 16
+"""The same for each step of a search."""
+CHECK_PERIOD = 4
+"""Every so many steps of a path, a pair that has been reached before is looked for on it."""
+MAX_LENGTH = 2**10
+"""The most steps of a path."""
+NUM_BUCKETS = 256
+NONE = -1
+CYCLE, END, FULL = 0, 1, 2
+"""How a search ends: with a cycle, with none, or with as many entries as it may have."""
+
+
+@njit(inline="always")
+def _has_path(
+    successor, reward, level, scale, s, t, needed, depth, max_visits, first, second, steps, needs
+):
+    """Return whether a path of `depth` steps from (s, t) is worth what is `needed`, or `max_visits`
+    pairs do not decide it. Depth first, with the stack in the last four arguments."""
+    first[0], second[0], steps[0], needs[0] = s, t, 0, needed
+    size, visits = 1, 0
+    while size > 0:
+        size -= 1
+        x, y, step, need = first[size], second[size], steps[size], needs[size]
+        visits += 1
+        if step >= depth or visits >= max_visits:
+            return True
+        for a in range(successor.shape[1]):
+            remaining = (need - abs(reward[x, a] - reward[y, a])) * scale
+            if remaining <= level and successor[x, a] != successor[y, a]:
+                first[size], second[size] = successor[x, a], successor[y, a]
+                steps[size], needs[size] = step + 1, remaining
+                size += 1
+    return False
 
 
 @njit(cache=True, nogil=True)
-def search_rows(
-    successor, reward, order, sorted_reward, discount, level, visits_per_step, rows, cycles, values,
-    lengths, low, high,
-):  # fmt: skip
-    """Find the best cycle through the pairs (s, t) of some rows s, in which s has the larger
-    reward of the first action."""
+def select_starts(successor, reward, order, sorted_reward, discount, level, low, high):
+    """List the pairs s * S + t with paths of `START_DEPTH` steps that are worth a level, where s is
+    in a range, and has the larger reward of the first action."""
     states, actions = successor.shape
     least, scale = (1 - discount) * level, 1 / discount
-    capacity = states * visits_per_step // 4
-    # Visited pairs, each with the index of the one before, the t of the first, the gap of the last
-    # step, and the value that the rest of the path needs.
-    pairs, needed = np.empty((capacity + actions, 2), np.uint32), np.empty(capacity + actions)
-    last_gap, previous = np.empty(capacity + actions), np.empty(capacity + actions, np.int64)
-    first_t = np.empty(capacity + actions, np.uint32)
-    for row in range(low, high):
-        s0, best, num_pairs = np.int64(rows[row]), level, 0
+    stack, needs = (
+        np.empty((3, START_DEPTH * actions + 1), np.int64),
+        np.empty(START_DEPTH * actions + 1),
+    )
+    first, second, steps = stack[0], stack[1], stack[2]
+    pairs, n = np.empty((high - low) * states * actions, np.int64), 0
+    for s in range(low, high):
         for a in range(actions):
-            own, i = reward[s0, a], 0
-            while i < states and own - sorted_reward[a, i] >= least and num_pairs < capacity:
-                t = order[a, i]
-                gap = own - sorted_reward[a, i]
-                pairs[num_pairs, 0], pairs[num_pairs, 1] = successor[s0, a], successor[t, a]
-                first_t[num_pairs], previous[num_pairs] = t, -1
-                needed[num_pairs], last_gap[num_pairs] = (level - gap) * scale, gap
-                num_pairs += pairs[num_pairs, 0] != pairs[num_pairs, 1]
+            own, x, i = reward[s, a], np.int64(successor[s, a]), 0
+            while i < states and own - sorted_reward[a, i] >= least:
+                t = np.int64(order[a, i])
+                y, needed = np.int64(successor[t, a]), (level - own + sorted_reward[a, i]) * scale
                 i += 1
-        at = 0
-        end = min(capacity, visits_per_step * num_pairs)
-        while at < num_pairs and num_pairs < end:
-            s, t, t0, need = pairs[at, 0], pairs[at, 1], first_t[at], needed[at]
-            if (s == s0 and t == t0) or (s == t0 and t == s0):
-                value, k, length = 0.0, at, 0
-                while k >= 0:
-                    value = last_gap[k] + discount * value
-                    k, length = previous[k], length + 1
-                value /= one_minus_power(discount, length)
-                if value > best and length <= cycles.shape[1]:
-                    best, lengths[s0], k = value, length, at
-                    for n in range(length - 1, -1, -1):
-                        value = last_gap[k] + discount * value
-                        k = previous[k]
-                        x = s0 if k < 0 else np.int64(pairs[k, 0])
-                        y = np.int64(t0) if k < 0 else np.int64(pairs[k, 1])
-                        cycles[s0, n], values[s0, n] = max(x, y) * states + min(x, y), value
-            else:
-                for a in range(actions):
-                    gap = abs(reward[s, a] - reward[t, a])
-                    remaining = (need - gap) * scale
-                    x, y = successor[s, a], successor[t, a]
-                    pairs[num_pairs, 0], pairs[num_pairs, 1] = x, y
-                    first_t[num_pairs], previous[num_pairs] = t0, at
-                    needed[num_pairs], last_gap[num_pairs] = remaining, gap
-                    num_pairs += (remaining <= level) & (x != y)
-            at += 1
+                if x == y:
+                    continue
+                if _has_path(
+                    successor, reward, level, scale, x, y, needed, START_DEPTH, START_VISITS, first,
+                    second, steps, needs,
+                ):  # fmt: skip
+                    pairs[n] = max(s, t) * states + min(s, t)
+                    n += 1
+    return pairs[:n].copy()
+
+
+@njit(cache=True, nogil=True)
+def retest_starts(successor, reward, discount, level, pairs, low, high):
+    """Return which of some pairs have paths of `RETEST_DEPTH` steps that are worth a level."""
+    states, actions = successor.shape
+    stack, needs = (
+        np.empty((3, RETEST_DEPTH * actions + 1), np.int64),
+        np.empty(RETEST_DEPTH * actions + 1),
+    )
+    first, second, steps = stack[0], stack[1], stack[2]
+    has_path = np.empty(high - low, np.bool_)
+    for k in range(low, high):
+        has_path[k - low] = _has_path(
+            successor, reward, level, 1 / discount, pairs[k] // states, pairs[k] % states, level,
+            RETEST_DEPTH, RETEST_VISITS, first, second, steps, needs,
+        )  # fmt: skip
+    return has_path
+
+
+@njit(cache=True, nogil=True)
+def search_level(
+    successor, reward, discount, level, starts, surplus, pairs, values, links, heads, min_gain
+):
+    """Search for a path from one of the starts into a cycle, worth more than a level.
+
+    The surplus of a pair is the level minus what the rest of a path must be worth from there; the
+    flat matrix `surplus` holds the largest one found per pair, and is 0 before. Entries are pairs
+    with their surplus (`values`), the entry before, the entry after it in a bucket, and their steps
+    (`links`). Those of the largest surplus come first. There must be more entries than starts.
+
+    Returns how the search ended, the last entry, and the number of entries.
+    """
+    states, actions = successor.shape
+    least, scale = (1 - discount) * level, 1 / discount
+    # A path of the largest gap only would have a surplus of several times `least` after some steps.
+    width = NUM_BUCKETS / (8 * least)
+    stack, needs = (
+        np.empty((3, STEP_DEPTH * actions + 1), np.int64),
+        np.empty(STEP_DEPTH * actions + 1),
+    )
+    first, second, steps = stack[0], stack[1], stack[2]
+    heads[:] = NONE
+    n, capacity, bucket = 0, len(pairs), 0
+    for k in range(len(starts)):
+        if surplus[starts[k]] == 0.0:
+            pairs[n], values[n], links[n, 0], links[n, 2] = starts[k], 0.0, NONE, 0
+            links[n, 1], heads[0] = heads[0], n
+            n += 1
+    while bucket >= 0:
+        at = heads[bucket]
+        if at == NONE:
+            bucket -= 1
+            continue
+        heads[bucket] = links[at, 1]
+        if surplus[pairs[at]] > values[at] + min_gain:
+            continue  # a better path to the pair has been found since
+        s, t, rest = pairs[at] // states, pairs[at] % states, values[at] - least
+        for a in range(actions):
+            x, y = np.int64(successor[s, a]), np.int64(successor[t, a])
+            prefetch(surplus, max(x, y) * states + min(x, y))
+        for a in range(actions):
+            value = (rest + abs(reward[s, a] - reward[t, a])) * scale
+            x, y = np.int64(successor[s, a]), np.int64(successor[t, a])
+            pair = max(x, y) * states + min(x, y)
+            if value <= 0.0 or x == y or value <= surplus[pair] + min_gain:
+                continue
+            if links[at, 2] == MAX_LENGTH:
+                continue
+            if n == capacity:
+                return FULL, n - 1, n
+            surplus[pair] = value
+            pairs[n], values[n], links[n, 0], links[n, 2] = pair, value, at, links[at, 2] + 1
+            n += 1
+            if not _has_path(
+                successor, reward, level, scale, x, y, level - value, STEP_DEPTH, STEP_VISITS,
+                first, second, steps, needs,
+            ):  # fmt: skip
+                continue
+            into = np.int64(min(value * width, NUM_BUCKETS - 1.0))
+            links[n - 1, 1], heads[into] = heads[into], n - 1
+            bucket = max(bucket, into)
+            if links[n - 1, 2] % CHECK_PERIOD == 0:
+                k = at
+                while k != NONE and pairs[k] != pair:
+                    k = links[k, 0]
+                if k != NONE:
+                    return CYCLE, n - 1, n
+    return END, NONE, n
 
 
 @njit(cache=True, nogil=True)

@@ -5,9 +5,11 @@ If (s, t) has the largest distance d~ = M, the rewards along its optimal path sa
     sum over i < k of discount^i gap_i >= (1 - discount^k) M        for every k,
 
 since no pair on the path has a larger distance (cf. the cycle lemma, Dvoretzky & Motzkin 1947).
-Paths from a pair are therefore left as soon as they violate this for a level M. At a level for
-which the expected number of paths does not grow with their length, a search from all pairs visits
-about as many pairs as there are, and finds every cycle of a larger value.
+Paths from all pairs are therefore left as soon as they violate this for a level M. Of the paths to
+the same pair only the one that is worth most so far is continued, as in the algorithm of Bellman &
+Ford. If it reaches a pair again with a larger surplus, repeating that cycle is worth more than M.
+At a level for which the expected number of paths does not grow with their length, few are left
+after some steps; if no cycle is found, no distance exceeds the level.
 """
 
 from __future__ import annotations
@@ -15,68 +17,199 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import cycle_kernels
+from bisimetric.exact.deterministic.pair_kernels import one_minus_power
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
 from bisimetric.exact.deterministic.table_kernels import map_rows
 
-EFFORTS = (1.012, 16), (0.995, 64), (0.985, 32)
-"""Levels relative to the estimate, and pairs visited per first step: if the first search finds no
-cycle, the others find longer and worse ones."""
-STRIDES = 16, 4, 1
-"""Searches from the pairs of every 16th state, every 4th, and all: each begins at the level of the
-best cycle so far."""
-MIN_IMPROVEMENT = 1 + 1e-6
-MAX_LENGTH = 128
+HIGHEST_LEVEL, LEVEL_STEP = 1.03, 0.004
+"""The first level, relative to the estimate, and by how much each is below the one before, until a
+cycle is found."""
+START_LEVELS = 1.0, 0.98
+"""Pairs are selected once for all levels above the first, and again down to the second."""
+CAPACITY, MIN_CAPACITY = 0.25, 2**14
+"""Entries of a search: a fraction of all pairs, and the least number."""
+MAX_EFFORT, MAX_CLIMB_EFFORT = 0.75, 0.02
+"""Entries of all searches per pair, after which no other begins; the second, once a cycle is found:
+better ones are searched for only if that is cheap."""
+MIN_IMPROVEMENT = 1e-6
+MAX_SEARCHES = 32
 MIN_ANCESTORS = 256
-"""Cycles that fewer pairs lead to are left out: they are of no use for the others."""
+"""Pairs that fewer pairs lead to are left out: their value is of no use for the others."""
+MIN_PARALLEL_STARTS = 2**10
 MAX_STEPS_PER_BIT = 3
 """Steps to all states of a graph that mixes fast, per binary digit of their number."""
+MIN_GAP = 1e-290
+"""Where all gaps are smaller, quotients of them overflow, and no cycle is searched for."""
 NUM_SAMPLES, NUM_BINS = 4096, 64
 """Pairs, and bins of a histogram of their gaps, from which the level is estimated."""
 
 
-def find_cycles(
-    problem: DeterministicProblem, starts: NDArray[np.int64], predecessors: NDArray[np.uint32]
+def find_cycle(
+    problem: DeterministicProblem,
+    starts: NDArray[np.int64],
+    predecessors: NDArray[np.uint32],
+    scratch: NDArray[np.floating],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Find cycles of large value; return their pairs s * S + t, t < s, and the values of those.
+    """Find a cycle of large value, and a path to it; return their pairs s * S + t, t < s, and the
+    values of those.
 
-    See `propagation.index_predecessors` for `starts` and `predecessors`.
+    See `propagation.index_predecessors` for `starts` and `predecessors`. `scratch` is a contiguous
+    matrix of zeros, which is used, and filled with zeros again.
     """
-    states = problem.num_states
     estimate = estimate_level(problem)
-    order = np.argsort(problem.reward, axis=1, kind="stable").astype(np.uint32)
-    sorted_reward = np.take_along_axis(problem.reward, order, axis=1)
-    successor, reward = problem.successor.T.copy(), problem.reward.T.copy()
-    cycles, values = np.zeros((states, MAX_LENGTH), np.int64), np.zeros((states, MAX_LENGTH))
-    lengths = np.zeros(states, np.int64)
-
-    def search(rows: NDArray[np.int64], level: float, visits_per_step: int) -> None:
-        map_rows(
-            lambda low, high: cycle_kernels.search_rows(
-                successor, reward, order, sorted_reward, problem.discount, level, visits_per_step,
-                rows, cycles, values, lengths, low, high,
-            ),
-            len(rows),
-            2 * states,
-        )  # fmt: skip
-        for row in rows[lengths[rows] > 0]:
-            s, t = divmod(int(cycles[row, 0]), states)
-            if not cycle_kernels.has_ancestors(
-                s, t, starts, predecessors, problem.num_actions, MIN_ANCESTORS
-            ):
-                lengths[row], values[row] = 0, 0.0
-
-    for relative_level, visits_per_step in EFFORTS if estimate > 0.0 else ():
-        is_searched = np.zeros(states, np.bool_)
-        for stride in STRIDES:
-            rows = np.flatnonzero(~is_searched[::stride]) * stride
-            is_searched[rows] = True
-            level = max(relative_level * estimate, MIN_IMPROVEMENT * float(values.max()))
-            search(rows, level, visits_per_step)
-        if lengths.any():
+    search = _Search(problem, starts, predecessors, scratch)
+    num_pairs = problem.num_states * (problem.num_states - 1) // 2
+    max_entries = MAX_EFFORT * num_pairs
+    low, high, step = 0.0, np.inf, LEVEL_STEP * estimate
+    level = HIGHEST_LEVEL * estimate
+    while level > START_LEVELS[1] * estimate and search.num_searches < MAX_SEARCHES:
+        start_level = START_LEVELS[level < START_LEVELS[0] * estimate] * estimate
+        value = search.run(level, start_level)
+        if value and low == 0.0:
+            max_entries = search.num_entries + max(MIN_CAPACITY, MAX_CLIMB_EFFORT * num_pairs)
+        if search.num_entries > max_entries:
             break
-    is_found = np.arange(MAX_LENGTH) < lengths[:, None]
-    return cycles[is_found], values[is_found]
+        if value is None:
+            high = level
+        low = value or low
+        if low == 0.0:
+            level = level - step if value is None else level
+        elif high <= low * (1 + 2 * MIN_IMPROVEMENT):
+            break
+        elif high - low < LEVEL_STEP / 4 * estimate:
+            level = low * (1 + MIN_IMPROVEMENT)
+        else:
+            level = min(low + step, (low + high) / 2)
+            step *= 2 if value else 1
+    search.clear()
+    return search.pairs, search.values
+
+
+class _Search:
+    """The matrix and the entries of successive searches, and the best path into a cycle so far."""
+
+    def __init__(
+        self,
+        problem: DeterministicProblem,
+        starts: NDArray[np.int64],
+        predecessors: NDArray[np.uint32],
+        scratch: NDArray[np.floating],
+    ) -> None:
+        self.discount, self.index = problem.discount, (starts, predecessors)
+        self.successor, self.reward = problem.successor.T.copy(), problem.reward.T.copy()
+        num_pairs = problem.num_states * (problem.num_states - 1) // 2
+        capacity = int(max(MIN_CAPACITY, CAPACITY * num_pairs))
+        self.surplus = scratch.reshape(-1)
+        self.entry_pairs, self.entry_values = np.empty(capacity, np.int64), np.empty(capacity)
+        self.links = np.empty((capacity, 3), np.int32)
+        self.heads = np.empty(cycle_kernels.NUM_BUCKETS, np.int32)
+        self.blocked = np.zeros(0, np.int64)
+        self.start_level, self.starts = np.inf, np.zeros(0, np.int64)
+        self.num_searches, self.num_entries = 0, 0
+        self.pairs, self.values = np.zeros(0, np.int64), np.zeros(0)
+
+    def run(self, level: float, start_level: float) -> float | None:
+        """Search at a level, among the pairs that may be worth `start_level`.
+
+        Returns the largest value of the path found; 0 if that is no better than the best so far, or
+        few pairs lead to it; None if there is none.
+        """
+        if self.start_level != start_level:
+            self.start_level, self.starts = start_level, self._select_starts(start_level)
+        starts = self.starts[self._retest_starts(level)]
+        # Half of the entries are left for the paths.
+        starts = starts[:: 1 + 2 * len(starts) // len(self.entry_pairs)]
+        outcome, last, count = cycle_kernels.search_level(
+            self.successor, self.reward, self.discount, level, starts, self.surplus,
+            self.entry_pairs, self.entry_values, self.links, self.heads,
+            1e-5 * (1 - self.discount) * level,
+        )  # fmt: skip
+        self.surplus[self.entry_pairs[:count]] = 0.0
+        self.surplus[self.blocked] = np.inf
+        self.num_searches += 1
+        self.num_entries += count
+        if outcome != cycle_kernels.CYCLE:
+            return None
+        pairs, values = self._evaluate(self._trace_path(last))
+        used = self._count_few_ancestors(pairs)
+        self.blocked = np.concatenate([self.blocked, pairs[:used]])
+        self.surplus[self.blocked] = np.inf
+        value = float(values[used:].max(initial=0.0))
+        if value <= self.values.max(initial=0.0) * (1 + MIN_IMPROVEMENT):
+            return 0.0
+        self.pairs, self.values = pairs[used:], values[used:]
+        return value
+
+    def clear(self) -> None:
+        """Fill the matrix with zeros."""
+        self.surplus[self.blocked] = 0.0
+
+    def _select_starts(self, level: float) -> NDArray[np.int64]:
+        order = np.argsort(self.reward.T, axis=1, kind="stable").astype(np.uint32)
+        sorted_reward = np.take_along_axis(self.reward.T, order, axis=1)
+        states = len(self.successor)
+        found = map_rows(
+            lambda low, high: cycle_kernels.select_starts(
+                self.successor, self.reward, order, sorted_reward, self.discount, level, low, high
+            ),
+            states,
+            2 * states,
+        )
+        return np.unique(np.concatenate(found))
+
+    def _retest_starts(self, level: float) -> NDArray[np.bool_]:
+        found = map_chunks(
+            lambda low, high: cycle_kernels.retest_starts(
+                self.successor, self.reward, self.discount, level, self.starts, low, high
+            ),
+            len(self.starts),
+            MIN_PARALLEL_STARTS,
+        )
+        return np.concatenate(found)
+
+    def _trace_path(self, last: int) -> list[int]:
+        """Return the pairs on the way to an entry, up to the first that is reached twice."""
+        entries = []
+        while last != cycle_kernels.NONE:
+            entries.append(last)
+            last = int(self.links[last, 0])
+        path: list[int] = []
+        steps: dict[int, int] = {}
+        for pair in self.entry_pairs[entries[::-1]].tolist():
+            path.append(pair)
+            if steps.setdefault(pair, len(steps)) < len(path) - 1:
+                break
+        return path
+
+    def _evaluate(self, path: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the pairs of a path whose last pair has occurred before, and their values."""
+        states = len(self.successor)
+        pairs = np.array(path)
+        s, t = np.divmod(pairs, states)
+        x, y = self.successor[s[:-1]].astype(np.int64), self.successor[t[:-1]].astype(np.int64)
+        is_taken = np.maximum(x, y) * states + np.minimum(x, y) == pairs[1:, None]
+        gap = np.abs(self.reward[s[:-1]] - self.reward[t[:-1]])
+        gap = np.where(is_taken, gap, 0.0).max(axis=1)
+        first = path.index(path[-1])
+        value = 0.0
+        for each in gap[first:][::-1]:
+            value = each + self.discount * value
+        value /= one_minus_power(self.discount, len(gap) - first)
+        values = np.empty(len(gap))
+        for k in range(len(gap) - 1, -1, -1):
+            value = gap[k] + self.discount * value
+            values[k] = value
+        return pairs[:-1], values
+
+    def _count_few_ancestors(self, pairs: NDArray[np.int64]) -> int:
+        """Return how many pairs at the beginning of a path fewer than `MIN_ANCESTORS` lead to."""
+        states, actions = self.successor.shape
+        for k, (s, t) in enumerate(zip(*np.divmod(pairs, states), strict=True)):
+            if cycle_kernels.has_ancestors(s, t, *self.index, actions, MIN_ANCESTORS):
+                return k
+        return len(pairs)
 
 
 def mixes_fast(successor: NDArray[np.uint32]) -> bool:
@@ -108,7 +241,7 @@ def estimate_level(problem: DeterministicProblem) -> float:
     gap = np.abs(problem.reward[:, s] - problem.reward[:, t])
     gap = gap[problem.successor[:, s] != problem.successor[:, t]]
     largest = float(gap.max(initial=0.0))
-    if not 0.0 < largest < np.inf:
+    if not MIN_GAP < largest < np.inf:
         return 0.0
     bins = np.bincount((gap / largest * (NUM_BINS - 1)).astype(np.int64), minlength=NUM_BINS)
     theta = np.geomspace(0.1, 2.0 * NUM_BINS, 64)

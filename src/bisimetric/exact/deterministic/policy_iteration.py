@@ -33,7 +33,7 @@ MAX_CHANGED = 0.1
 their reads are in order, and they run on all cores."""
 FALLING = 0.95
 """Sweeps go on while each increases fewer pairs, by this factor."""
-MIN_SEARCH_DISCOUNT = 0.5
+MIN_SEARCH_DISCOUNT = 0.8
 """Below, a few sweeps suffice, and the best cycles are not searched for."""
 START_EFFORT = 0.4
 """Predecessors visited from the best cycles before the first sweep, per pair."""
@@ -87,7 +87,7 @@ def _solve_small(problem: DeterministicProblem) -> SolverResult:
 def _solve_large(problem: DeterministicProblem) -> SolverResult:
     iteration = _PolicyIteration(problem)
     pairs = iteration.num_pairs
-    has_settled = iteration.start_from_best_cycles()
+    has_settled = iteration.start_from_best_cycle()
     num_sweeps, since, previous = 0, 0, (pairs, pairs)
     limit = SweepLimit(16 * problem.num_states)
     with show_progress(pairs, "d~: pairs settled") as progress:
@@ -151,19 +151,18 @@ class _PolicyIteration:
         self.path = np.empty(min(self.num_pairs, 2**20), np.int64)
         self.max_value = 0.0
 
-    def start_from_best_cycles(self) -> bool:
-        """Set the best cycles to their values, and propagate these to the largest distances.
+    def start_from_best_cycle(self) -> bool:
+        """Set the best cycle found to its value, and propagate that to the largest distances.
         Returns whether any was found."""
         if self.problem.discount < MIN_SEARCH_DISCOUNT or not cycle_search.mixes_fast(
             self.problem.successor
         ):
             return False
-        pairs, values = cycle_search.find_cycles(self.problem, *self.lists.index[:2])
+        pairs, values = cycle_search.find_cycle(self.problem, *self.lists.index[:2], self.d)
         if len(pairs) == 0:
             return False
-        order = np.argsort(values, kind="stable")
-        s, t = np.divmod(pairs[order], len(self.d))
-        self.d[s, t] = values[order]
+        s, t = np.divmod(pairs, len(self.d))
+        self.d[s, t] = values
         self.lists.marked[s, t] = pair_kernels.PENDING
         self.max_value = float(self.d[s, t].max())
         self.propagate(START_EFFORT)
