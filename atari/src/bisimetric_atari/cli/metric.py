@@ -59,22 +59,24 @@ def learn(
         ]
         | None,
         arg(
-            metavar="{recorded-returns,reward-sequence,...}",
-            help_behavior_hint="(default: recorded-returns; mico if actions are random)",
+            metavar="{reward-sequence,recorded-returns,...}",
+            help_behavior_hint="(default: reward-sequence; recorded-returns if there are more than "
+            "eight different rewards; mico if actions are random)",
         ),
     ] = None,
     updates: Annotated[
         str | None,
         arg(
             metavar="N",
-            help_behavior_hint="(default: 60k; reward-sequence: 10k; castro2020: steps / 4)",
+            help_behavior_hint="(default: 20k; recorded-returns: 60k; pair-q, mico: 24k; "
+            "castro2020: steps / 4)",
         ),
     ] = None,
     hidden: Annotated[
         tuple[int, ...] | None,
         arg(
             metavar="N [N ...]",
-            help_behavior_hint="(default: 512 512; reward-sequence: 512 512 128; "
+            help_behavior_hint="(default: 512 512 128; recorded-returns, pair-q: 512 512; "
             "mico: 256 256; castro2020: 16 16)",
         ),
     ] = None,
@@ -116,17 +118,17 @@ def learn(
 ) -> None:
     """Learn a distance of a game from the features of an agent: by default d^pi.
 
-    The default is regression on the exact distances of recorded futures, for games and agents that
-    are deterministic; it is meant for a GPU, and fewer --updates take less time. `reward-sequence`
-    predicts the rewards of the next steps, in a quarter of an hour on two CPU cores. `castro2020`
-    is the paper's algorithm: a minute or two on a large GPU, about an hour on two CPU cores.
+    The default predicts the rewards of the next steps, for games and agents that are deterministic:
+    a quarter of an hour on two CPU cores. `recorded-returns` is regression on the exact distances
+    of recorded futures; it is meant for a GPU. `castro2020` is the paper's algorithm: a minute or
+    two on a large GPU, about an hour on two CPU cores.
 
     Args:
         game: its name, such as Pong
         agent: a .safetensors file of train-agent, a .zip of Stable-Baselines3, a checkpoint of
             Dopamine, or module:function
         output: the folder of metric.safetensors, its checkpoint and a figure of the training
-        algorithm: recorded-returns, reward-sequence (for at most eight different rewards), pair-q
+        algorithm: reward-sequence (for at most eight different rewards), recorded-returns, pair-q
             (n-step targets) and castro2020 learn d^pi; mico and reduced-mico are consistent for
             sampled and sticky actions too
         updates: gradient updates
@@ -181,7 +183,7 @@ def learn(
     from bisimetric_atari.paper import learning
 
     # Bad hyperparameters are rejected before the first step is played.
-    _build_config(algorithm or "recorded-returns", found.name, changes)
+    _build_config(algorithm or learning.DEFAULT_ALGORITHM, found.name, changes)
     folder = create_folder(found, output)
     checkpoint, target = folder / "run.safetensors", folder / "metric.safetensors"
     data = steps.collect(found, player, seed)

@@ -48,6 +48,7 @@ from bisimetric.learned.evaluation import MIN_NORM, compute_distances
 from bisimetric.learned.files import describe_run
 from bisimetric.learned.losses import LearnedKind
 from bisimetric.learned.networks.pair_network import PairNetwork
+from bisimetric.learned.reward_sequence import MAX_REWARD_VALUES
 from bisimetric.learned.sources import TransitionSource
 from bisimetric.learned.training import Algorithm, select_device
 from bisimetric.transitions import Transitions
@@ -97,8 +98,9 @@ The last hidden layer is narrow, since each of its units has 917 weights or more
 AlgorithmName = Literal[
     "reward-sequence", "recorded-returns", "pair-q", "castro2020", "mico", "reduced-mico"
 ]
+DEFAULT_ALGORITHM: AlgorithmName = "reward-sequence"
 DEFAULT_UPDATES = {
-    "reward-sequence": 10_000,
+    "reward-sequence": 20_000,
     "recorded-returns": 60_000,
     "pair-q": 24_000,
     "mico": 24_000,
@@ -146,10 +148,14 @@ def build_config(name: AlgorithmName, game: str) -> Algorithm:
 def choose_algorithm(data: Transitions) -> AlgorithmName:
     """Return the default algorithm for data.
 
-    `recorded-returns` is accurate in all three included games; `reward-sequence` is more accurate
-    in some, see the report on Atari. `mico` is consistent where actions are sampled or sticky.
+    `reward-sequence` is the most accurate one in the included games, see the report on Atari. It
+    is for few different rewards, such as clipped ones; `recorded-returns` is for all others. `mico`
+    is consistent where actions are sampled or sticky.
     """
-    return "mico" if is_stochastic(data) else "recorded-returns"
+    if is_stochastic(data):
+        return "mico"
+    has_few_rewards = len(np.union1d(data.rewards, 0.0)) <= MAX_REWARD_VALUES
+    return DEFAULT_ALGORITHM if has_few_rewards else "recorded-returns"
 
 
 def count_updates(name: AlgorithmName, data: Transitions) -> int:
