@@ -18,7 +18,7 @@ from bisimetric import MDP, Distance, NotConverged, exact, worlds
 from bisimetric._progress import convergence_fraction
 from bisimetric.exact import _threads
 from bisimetric.exact._threads import map_chunks
-from bisimetric.exact.deterministic import propagation, table_kernels
+from bisimetric.exact.deterministic import cycle_search, propagation, table_kernels
 from tests.property_testing import scaled
 from tests.rationals import compute_largest_error, solve_deterministic, solve_mico
 
@@ -256,6 +256,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     alone = tables()
     monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
     monkeypatch.setattr(propagation, "MIN_PARALLEL_PAIRS", 1)
+    monkeypatch.setattr(cycle_search, "MIN_PARALLEL_STARTS", 1)
     took_part = set()
 
     def three() -> int:

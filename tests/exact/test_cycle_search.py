@@ -63,6 +63,28 @@ def test_the_values_of_a_path_into_a_cycle_are_those_of_its_rewards() -> None:
     assert np.all(backup[s, t] >= d[s, t] * (1 - 1e-12))
 
 
+def test_the_number_of_threads_changes_no_bit_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Batches of 64 entries, of which those of one chunk may be in the same partition.
+    monkeypatch.setattr(cycle_search, "MAX_BATCH", 64)
+    problem = build(worlds.load("random", states=300, discount=0.99, seed=3))
+    alone = find_cycle(problem)
+    assert len(alone[0]) > 0
+    counted: list[int] = []
+    share = cycle_search.share_phases
+
+    def share_and_count(work: Any, plan: Any) -> None:
+        counted.append(plan.num_threads)
+        share(work, plan)
+
+    monkeypatch.setattr(cycle_search, "share_phases", share_and_count)
+    monkeypatch.setattr(cycle_search, "MIN_PARALLEL_STARTS", 1)
+    monkeypatch.setattr("numba.get_num_threads", lambda: 3)
+    for _ in range(5):
+        for mine, theirs in zip(find_cycle(problem), alone, strict=True):
+            assert mine.tobytes() == theirs.tobytes()
+    assert max(counted) == 3
+
+
 def test_pairs_that_few_pairs_lead_to_are_left_out() -> None:
     random = worlds.load("random", states=300, discount=0.95, seed=1)
     successor, R = random.next_state.copy(), random.R.copy()

@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from bisimetric.exact._intrinsics import prefetch
+from bisimetric.exact._phases import finish_part, start_part
 
 START_DEPTH, START_VISITS = 16, 64
 """Steps of the paths by which pairs are selected, and pairs visited per path at most."""
@@ -13,14 +14,21 @@ RETEST_DEPTH, RETEST_VISITS = 32, 512
 """The same for the pairs that are left, at the level of a search."""
 STEP_DEPTH, STEP_VISITS = 3, 16
 """The same for each step of a search."""
-CHECK_PERIOD = 4
-"""Every so many steps of a path, a pair that has been reached before is looked for on it."""
 MAX_LENGTH = 2**10
 """The most steps of a path."""
 NUM_BUCKETS = 256
-NONE = -1
-CYCLE, END, FULL = 0, 1, 2
-"""How a search ends: with a cycle, with none, or with as many entries as it may have."""
+MIN_BATCH_FRACTION = 1 / 4
+"""Entries of the next best bucket are added to a batch that is filled less than that."""
+NUM_CHUNKS, NUM_PARTITIONS = 32, 16
+"""Chunks of a batch that are searched in parallel, and partitions of the pairs."""
+PARTITION_SHIFT = 6
+"""So many pairs in a row, as a power of 2, are in the same partition."""
+PREFETCH_DISTANCE = 4
+NONE, LEFT, REACHED = -1, -2, -3
+"""Instead of the next entry in a bucket: there is none; the path is not continued; the pair has
+been reached before, by a path of a smaller surplus."""
+SEARCH, APPLY, APPEND = 0, 1, 2
+"""The phases of a step."""
 
 
 @njit(inline="always")
@@ -94,75 +102,166 @@ def retest_starts(successor, reward, discount, level, pairs, low, high):
     return has_path
 
 
+@njit(cache=True)
+def list_starts(starts, surplus, pairs, values, links, heads):
+    """Make the starts the first entries, but for those whose surplus is not 0; return how many."""
+    heads[:] = NONE
+    n = 0
+    for k in range(len(starts)):
+        if surplus[starts[k]] == 0.0:
+            pairs[n], values[n] = starts[k], 0.0
+            links[n, 0], links[n, 1], links[n, 2] = NONE, heads[0], 0
+            heads[0] = n
+            n += 1
+    return n
+
+
+@njit(cache=True)
+def take_batch(values, links, heads, low, high, width, batch):
+    """Put the entries from `low` to `high` into the buckets of their surplus, of some width, and
+    take the best ones out. Returns how many are in `batch`."""
+    for k in range(low, high):
+        if links[k, 1] == NONE:
+            into = np.int64(min(values[k] / width, NUM_BUCKETS - 1.0))
+            links[k, 1], heads[into] = heads[into], k
+    n = 0
+    for bucket in range(NUM_BUCKETS - 1, -1, -1):
+        at = heads[bucket]
+        while at != NONE and n < len(batch):
+            batch[n] = at
+            n, at = n + 1, links[at, 1]
+        heads[bucket] = at
+        if n >= MIN_BATCH_FRACTION * len(batch):
+            break
+    return n
+
+
 @njit(cache=True, nogil=True)
-def search_level(
-    successor, reward, discount, level, starts, surplus, pairs, values, links, heads, min_gain
-):
-    """Search for a path from one of the starts into a cycle, worth more than a level.
+def search_parts(
+    progress, part, parts, successor, reward, discount, level, min_gain, surplus, pairs, values,
+    links, num_entries, batch, candidate_pairs, candidate_values, candidate_links, ends, counts,
+    cycles,
+):  # fmt: skip
+    """Take one step from the entries of a batch, see `cycle_search._Search.search_level`."""
+    while True:
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, low, high, kind = parts[part]
+        if kind == SEARCH:
+            _find_candidates(
+                successor, reward, discount, level, min_gain, surplus, pairs, values, links, batch,
+                candidate_pairs, candidate_values, candidate_links, ends, low, high,
+            )  # fmt: skip
+        elif kind == APPLY:
+            _apply_candidates(
+                surplus, min_gain, candidate_pairs, candidate_values, candidate_links, ends, counts,
+                low, high,
+            )  # fmt: skip
+        else:
+            _append_entries(
+                pairs, values, links, num_entries, candidate_pairs, candidate_values,
+                candidate_links, counts, cycles, low, high,
+            )  # fmt: skip
+        part = finish_part(progress)
 
-    The surplus of a pair is the level minus what the rest of a path must be worth from there; the
-    flat matrix `surplus` holds the largest one found per pair, and is 0 before. Entries are pairs
-    with their surplus (`values`), the entry before, the entry after it in a bucket, and their steps
-    (`links`). Those of the largest surplus come first. There must be more entries than starts.
 
-    Returns how the search ended, the last entry, and the number of entries.
-    """
+@njit(cache=True, nogil=True)
+def _find_candidates(
+    successor, reward, discount, level, min_gain, surplus, pairs, values, links, batch,
+    candidate_pairs, candidate_values, candidate_links, ends, low, high,
+):  # fmt: skip
+    """Find the next pairs whose surplus increases, and whether they have a path from there."""
     states, actions = successor.shape
     least, scale = (1 - discount) * level, 1 / discount
-    # A path of the largest gap only would have a surplus of several times `least` after some steps.
-    width = NUM_BUCKETS / (8 * least)
     stack, needs = (
         np.empty((3, STEP_DEPTH * actions + 1), np.int64),
         np.empty(STEP_DEPTH * actions + 1),
     )
     first, second, steps = stack[0], stack[1], stack[2]
-    heads[:] = NONE
-    n, capacity, bucket = 0, len(pairs), 0
-    for k in range(len(starts)):
-        if surplus[starts[k]] == 0.0:
-            pairs[n], values[n], links[n, 0], links[n, 2] = starts[k], 0.0, NONE, 0
-            links[n, 1], heads[0] = heads[0], n
-            n += 1
-    while bucket >= 0:
-        at = heads[bucket]
-        if at == NONE:
-            bucket -= 1
-            continue
-        heads[bucket] = links[at, 1]
-        if surplus[pairs[at]] > values[at] + min_gain:
-            continue  # a better path to the pair has been found since
-        s, t, rest = pairs[at] // states, pairs[at] % states, values[at] - least
-        for a in range(actions):
-            x, y = np.int64(successor[s, a]), np.int64(successor[t, a])
-            prefetch(surplus, max(x, y) * states + min(x, y))
-        for a in range(actions):
-            value = (rest + abs(reward[s, a] - reward[t, a])) * scale
-            x, y = np.int64(successor[s, a]), np.int64(successor[t, a])
-            pair = max(x, y) * states + min(x, y)
-            if value <= 0.0 or x == y or value <= surplus[pair] + min_gain:
-                continue
-            if links[at, 2] == MAX_LENGTH:
-                continue
-            if n == capacity:
-                return FULL, n - 1, n
-            surplus[pair] = value
-            pairs[n], values[n], links[n, 0], links[n, 2] = pair, value, at, links[at, 2] + 1
-            n += 1
-            if not _has_path(
-                successor, reward, level, scale, x, y, level - value, STEP_DEPTH, STEP_VISITS,
-                first, second, steps, needs,
-            ):  # fmt: skip
-                continue
-            into = np.int64(min(value * width, NUM_BUCKETS - 1.0))
-            links[n - 1, 1], heads[into] = heads[into], n - 1
-            bucket = max(bucket, into)
-            if links[n - 1, 2] % CHECK_PERIOD == 0:
-                k = at
-                while k != NONE and pairs[k] != pair:
-                    k = links[k, 0]
-                if k != NONE:
-                    return CYCLE, n - 1, n
-    return END, NONE, n
+    for chunk in range(low, high):
+        begin, end = len(batch) * chunk // NUM_CHUNKS, len(batch) * (chunk + 1) // NUM_CHUNKS
+        for k in range(begin, end):
+            if k + PREFETCH_DISTANCE < end:
+                ahead = pairs[batch[k + PREFETCH_DISTANCE]]
+                prefetch(surplus, ahead)
+                s, t = ahead // states, ahead % states
+                for a in range(actions):
+                    x, y = np.int64(successor[s, a]), np.int64(successor[t, a])
+                    prefetch(surplus, max(x, y) * states + min(x, y))
+            at = np.int64(batch[k])
+            if surplus[pairs[at]] > values[at] + min_gain or links[at, 2] == MAX_LENGTH:
+                continue  # a better path to the pair has been found since, or this one is too long
+            s, t, rest = pairs[at] // states, pairs[at] % states, values[at] - least
+            for a in range(actions):
+                value = (rest + abs(reward[s, a] - reward[t, a])) * scale
+                x, y = np.int64(successor[s, a]), np.int64(successor[t, a])
+                pair = max(x, y) * states + min(x, y)
+                if value <= 0.0 or x == y or value <= surplus[pair] + min_gain:
+                    continue
+                has_path = _has_path(
+                    successor, reward, level, scale, x, y, level - value, STEP_DEPTH, STEP_VISITS,
+                    first, second, steps, needs,
+                )  # fmt: skip
+                partition = (pair >> PARTITION_SHIFT) % NUM_PARTITIONS
+                n = ends[partition, chunk]
+                candidate_pairs[partition, chunk, n] = pair
+                candidate_values[partition, chunk, n] = value
+                candidate_links[partition, chunk, n, 0] = at
+                candidate_links[partition, chunk, n, 1] = NONE if has_path else LEFT
+                candidate_links[partition, chunk, n, 2] = links[at, 2] + 1
+                ends[partition, chunk] = n + 1
+
+
+@njit(cache=True, nogil=True)
+def _apply_candidates(
+    surplus, min_gain, candidate_pairs, candidate_values, candidate_links, ends, counts, low, high
+):
+    """Increase the surplus of the pairs of some partitions, in the same order whatever the number
+    of threads. Candidates that do so replace the first ones of the partition."""
+    for partition in range(low, high):
+        pairs = candidate_pairs[partition].reshape(-1)
+        values = candidate_values[partition].reshape(-1)
+        links = candidate_links[partition].reshape(-1, 3)
+        size, n = candidate_pairs.shape[2], 0
+        for chunk in range(NUM_CHUNKS):
+            for k in range(chunk * size, chunk * size + ends[partition, chunk]):
+                old = surplus[pairs[k]]
+                if values[k] > old + min_gain:
+                    surplus[pairs[k]] = values[k]
+                    pairs[n], values[n] = pairs[k], values[k]
+                    links[n, 0], links[n, 1], links[n, 2] = links[k, 0], links[k, 1], links[k, 2]
+                    # Only a pair that has been reached before can close a cycle.
+                    if old > 0.0 and links[n, 1] == NONE:
+                        links[n, 1] = REACHED
+                    n += 1
+        counts[partition] = n
+
+
+@njit(cache=True, nogil=True)
+def _append_entries(
+    pairs, values, links, num_entries, candidate_pairs, candidate_values, candidate_links, counts,
+    cycles, low, high,
+):  # fmt: skip
+    """Append the candidates of some partitions to the entries, and look for a cycle: the first
+    entry of each partition that closes one is in `cycles`."""
+    for partition in range(low, high):
+        own_pairs = candidate_pairs[partition].reshape(-1)
+        own_values = candidate_values[partition].reshape(-1)
+        own_links = candidate_links[partition].reshape(-1, 3)
+        begin = num_entries + counts[:partition].sum()
+        cycles[partition] = NONE
+        for k in range(counts[partition]):
+            n, pair, state = begin + k, own_pairs[k], own_links[k, 1]
+            pairs[n], values[n] = pair, own_values[k]
+            links[n, 0], links[n, 2] = own_links[k, 0], own_links[k, 2]
+            links[n, 1] = NONE if state == REACHED else state
+            if state == REACHED and cycles[partition] == NONE:
+                before = np.int64(own_links[k, 0])
+                while before != NONE and pairs[before] != pair:
+                    before = links[before, 0]
+                if before != NONE:
+                    cycles[partition] = n
 
 
 @njit(cache=True, nogil=True)

@@ -14,11 +14,21 @@ after some steps; if no cycle is found, no distance exceeds the level.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
+from bisimetric.exact._phases import Phase, Plan, choose_num_threads, plan_phases, share_phases
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import cycle_kernels
+from bisimetric.exact.deterministic.cycle_kernels import (
+    APPEND,
+    APPLY,
+    NUM_CHUNKS,
+    NUM_PARTITIONS,
+    SEARCH,
+)
 from bisimetric.exact.deterministic.pair_kernels import one_minus_power
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
 from bisimetric.exact.deterministic.table_kernels import map_rows
@@ -34,7 +44,12 @@ MAX_EFFORT, MAX_CLIMB_EFFORT = 0.75, 0.02
 """Entries of all searches per pair, after which no other begins; the second, once a cycle is found:
 better ones are searched for only if that is cheap."""
 MIN_IMPROVEMENT = 1e-6
+MIN_GAIN = 1e-5
+"""The least increase of a surplus, in units of the mean gap of a path at the level."""
 MAX_SEARCHES = 32
+MAX_BATCH, BATCH_FRACTION = 2**11, 2**-10
+"""The most entries that are continued together, also as a fraction of those of a search: with more
+the search is broad, and ends before its paths are long enough for cycles."""
 MIN_ANCESTORS = 256
 """Pairs that fewer pairs lead to are left out: their value is of no use for the others."""
 MIN_PARALLEL_STARTS = 2**10
@@ -105,6 +120,12 @@ class _Search:
         self.entry_pairs, self.entry_values = np.empty(capacity, np.int64), np.empty(capacity)
         self.links = np.empty((capacity, 3), np.int32)
         self.heads = np.empty(cycle_kernels.NUM_BUCKETS, np.int32)
+        self.batch = np.empty(min(MAX_BATCH, int(BATCH_FRACTION * capacity)), np.int32)
+        # All candidates of a chunk may be in one partition.
+        candidates = -(-len(self.batch) // NUM_CHUNKS) * self.successor.shape[1]
+        shape = NUM_PARTITIONS, NUM_CHUNKS, candidates
+        self.candidate_pairs, self.candidate_values = np.empty(shape, np.int64), np.empty(shape)
+        self.candidate_links = np.empty((*shape, 3), np.int32)
         self.blocked = np.zeros(0, np.int64)
         self.start_level, self.starts = np.inf, np.zeros(0, np.int64)
         self.num_searches, self.num_entries = 0, 0
@@ -121,16 +142,12 @@ class _Search:
         starts = self.starts[self._retest_starts(level)]
         # Half of the entries are left for the paths.
         starts = starts[:: 1 + 2 * len(starts) // len(self.entry_pairs)]
-        outcome, last, count = cycle_kernels.search_level(
-            self.successor, self.reward, self.discount, level, starts, self.surplus,
-            self.entry_pairs, self.entry_values, self.links, self.heads,
-            1e-5 * (1 - self.discount) * level,
-        )  # fmt: skip
+        last, count = self.search_level(level, starts)
         self.surplus[self.entry_pairs[:count]] = 0.0
         self.surplus[self.blocked] = np.inf
         self.num_searches += 1
         self.num_entries += count
-        if outcome != cycle_kernels.CYCLE:
+        if last == cycle_kernels.NONE:
             return None
         pairs, values = self._evaluate(self._trace_path(last))
         used = self._count_few_ancestors(pairs)
@@ -141,6 +158,54 @@ class _Search:
             return 0.0
         self.pairs, self.values = pairs[used:], values[used:]
         return value
+
+    def search_level(self, level: float, starts: NDArray[np.int64]) -> tuple[int, int]:
+        """Search for a path from one of the starts into a cycle, worth more than a level.
+
+        The surplus of a pair is the level minus what the rest of a path must be worth from there;
+        the matrix holds the largest one found per pair. Entries are pairs with their surplus, the
+        entry before, the entry after it in a bucket, and their steps (`links`). Batches of those of
+        the largest surplus come first.
+
+        Returns the entry that closes a cycle, `NONE` if the search ends without one, or has no
+        memory for further entries; and the number of entries.
+        """
+        # A path of the largest gaps only would have a surplus of several times the mean gap.
+        width = 8 * (1 - self.discount) * level / cycle_kernels.NUM_BUCKETS
+        count = cycle_kernels.list_starts(
+            starts, self.surplus, self.entry_pairs, self.entry_values, self.links, self.heads
+        )
+        num_listed = count
+        while True:
+            size = cycle_kernels.take_batch(
+                self.entry_values, self.links, self.heads, num_listed, count, width, self.batch
+            )
+            if size == 0 or count + size * self.successor.shape[1] > len(self.entry_pairs):
+                return cycle_kernels.NONE, count
+            num_listed = count
+            count, last = self._take_step(level, count, size)
+            if last != cycle_kernels.NONE:
+                return last, count
+
+    def _take_step(self, level: float, count: int, size: int) -> tuple[int, int]:
+        """Take one step from the entries of a batch; return the number of entries, and the first
+        that closes a cycle."""
+        ends = np.zeros((NUM_PARTITIONS, NUM_CHUNKS), np.int64)
+        counts, cycles = np.zeros((2, NUM_PARTITIONS), np.int64)
+        min_gain = MIN_GAIN * (1 - self.discount) * level
+        plan = plan_steps(choose_num_threads(size, MIN_PARALLEL_STARTS))
+        share_phases(
+            lambda progress, part: cycle_kernels.search_parts(
+                progress, part, plan.parts, self.successor, self.reward, self.discount, level,
+                min_gain, self.surplus, self.entry_pairs, self.entry_values, self.links, count,
+                self.batch[:size], self.candidate_pairs, self.candidate_values,
+                self.candidate_links, ends, counts, cycles,
+            ),
+            plan,
+        )  # fmt: skip
+        closed = cycles[cycles != cycle_kernels.NONE]
+        last = int(closed.min()) if len(closed) else cycle_kernels.NONE
+        return count + int(counts.sum()), last
 
     def clear(self) -> None:
         """Fill the matrix with zeros."""
@@ -210,6 +275,15 @@ class _Search:
             if cycle_kernels.has_ancestors(s, t, *self.index, actions, MIN_ANCESTORS):
                 return k
         return len(pairs)
+
+
+@functools.lru_cache
+def plan_steps(num_threads: int) -> Plan:
+    """Plan a step of a search: candidates are found, applied, and appended to the entries."""
+    phases = (SEARCH, NUM_CHUNKS), (APPLY, NUM_PARTITIONS), (APPEND, NUM_PARTITIONS)
+    return plan_phases(
+        [Phase((kind,), 0, np.ones(size, np.int64)) for kind, size in phases], num_threads, 1
+    )
 
 
 def mixes_fast(successor: NDArray[np.uint32]) -> bool:

@@ -222,7 +222,7 @@ class _PolicyIteration:
         lists.lowest = lowest
         first = last_evaluation = lists.num_visited
         limit = lists.num_visited + max_effort * self.num_pairs
-        max_listed = np.inf
+        max_listed, visits_per_step = np.inf, 1
         while lists.num_visited <= limit:
             if lists.queue_length == 0 and not lists.start_layer():
                 break
@@ -232,12 +232,15 @@ class _PolicyIteration:
             max_listed = min(max_listed, max_growth * num_listed)
             if not lists.propagate():
                 break
-            # Cycle evaluation takes no more of the time than propagation.
-            if lists.num_visited - last_evaluation >= self.path_steps and lists.queue_length:
+            # Cycle evaluation takes no more of the time than propagation, and less and less while
+            # it finds nothing: it runs on one core.
+            interval = visits_per_step * self.path_steps
+            if lists.num_visited - last_evaluation >= interval and lists.queue_length:
                 count = min(lists.queue_length, MAX_CYCLE_STARTS)
                 starts = np.linspace(0, lists.queue_length - 1, count).astype(np.int64)
                 self.evaluate_cycles(lists.queue[starts])
                 last_evaluation = lists.num_visited
+                visits_per_step = 1 if self.is_productive else 2 * visits_per_step
         lists.clear()
         return (lists.num_visited - first) / self.num_pairs
 

@@ -33,11 +33,11 @@ LAYER_FRACTION = 0.25
 MIN_LAYER, MAX_LAYER = 64, 0.02
 """The fewest pairs that begin a layer, and the most, as a fraction of all pairs."""
 NUM_SAMPLES = 1024
-MAX_SERIAL_PAIRS = 2**12
+MAX_SERIAL_PAIRS = 2**10
 """Pairs of a queue that are propagated on one thread."""
 PAIRS_PER_CALL = 2**13
 """Pairs that are propagated on one thread before cycles are evaluated."""
-MIN_PARALLEL_PAIRS = 2**12
+MIN_PARALLEL_PAIRS = 2**10
 """Pairs that are worth several threads: most reads of their predecessors miss the cache."""
 
 
@@ -75,7 +75,8 @@ class WorkLists:
         """Remove all pairs, and mirror the matrix, for the next sweep."""
         self.queue_length, self.num_pending = 0, 0
         self.floors[:] = np.inf
-        self.marked[:] = 0
+        states = len(self.d)
+        table_kernels.map_rows(lambda low, high: self.marked[low:high].fill(0), states, states // 8)
         table_kernels.mirror(self.d)
 
     def estimate_quantile(self, fraction: float) -> float:
@@ -111,11 +112,9 @@ class WorkLists:
         self.floors[1] = max(self.lowest, self.floors[1])
         # Many equal distances may not fit: the next sweep finds them.
         count = table_kernels.collect_changed(
-            self.d, self.marked, self.floors[1], self.row_starts, self.pending
+            self.d, self.marked, self.floors[1], self.row_starts, self.pending, self.pending_values
         )
         self.num_pending = max(0, count)
-        listed = self.pending[: self.num_pending]
-        self.pending_values[: self.num_pending] = self.d.reshape(-1)[listed]
         return count > 0
 
     def _shorten(self) -> None:

@@ -36,17 +36,23 @@ def split(marked, pending, pending_values, num_pending, floor, queue):
     Pairs that are not marked as pending have been propagated since, or are listed twice.
     """
     flat_marked = marked.reshape(-1)
-    n, m = 0, 0
-    for k in range(num_pending):
-        pair = pending[k]
-        if pending_values[k] >= floor and n < queue.shape[0]:
-            if flat_marked[pair] == PENDING:
-                flat_marked[pair] = QUEUED
-                queue[n] = pair
-                n += 1
-        else:
-            pending[m], pending_values[m] = pair, pending_values[k]
-            m += 1
+    n, m, k = 0, 0, 0
+    while k < num_pending and n < queue.shape[0]:
+        # Without a branch on the value, which would be mispredicted.
+        pair, value = pending[k], pending_values[k]
+        queue[n] = pending[m] = pair
+        pending_values[m] = value
+        n, m, k = n + (value >= floor), m + (value < floor), k + 1
+    while k < num_pending:
+        pending[m], pending_values[m] = pending[k], pending_values[k]
+        m, k = m + 1, k + 1
+    num_taken, n = n, 0
+    for k in range(num_taken):
+        prefetch(flat_marked, queue[min(k + PREFETCH_DISTANCE, num_taken - 1)])
+        if flat_marked[queue[k]] == PENDING:
+            flat_marked[queue[k]] = QUEUED
+            queue[n] = queue[k]
+            n += 1
     return n, m
 
 

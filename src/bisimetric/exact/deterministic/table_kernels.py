@@ -287,8 +287,10 @@ def mirror_tiles(d, low, high):
                     d[s, t] = d[t, s]
 
 
-def collect_changed(d: Array, changed: Array, floor: float, starts: Array, pairs: Array) -> int:
-    """List the changed pairs (s, t) with d >= floor as s * S + t.
+def collect_changed(
+    d: Array, changed: Array, floor: float, starts: Array, pairs: Array, values: Array
+) -> int:
+    """List the changed pairs (s, t) with d >= floor as s * S + t, and their distances.
 
     Returns how many there are; -1 where they do not fit into `pairs`.
     """
@@ -303,7 +305,7 @@ def collect_changed(d: Array, changed: Array, floor: float, starts: Array, pairs
     if starts[states] > len(pairs):
         return -1
     map_rows(
-        lambda low, high: _list_changed(d, changed, floor, starts, pairs, low, high),
+        lambda low, high: _list_changed(d, changed, floor, starts, pairs, values, low, high),
         states,
         states // 8,
     )
@@ -322,7 +324,7 @@ def _count_changed(d, changed, floor, starts, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _list_changed(d, changed, floor, starts, pairs, low, high):
+def _list_changed(d, changed, floor, starts, pairs, values, low, high):
     states = d.shape[0]
     for i in range(low, high):
         s = balance_row(i, states)
@@ -332,7 +334,7 @@ def _list_changed(d, changed, floor, starts, pairs, low, high):
             if at < starts[s + 1] and has_marks(row_changed, first, last):
                 for t in range(first, last):
                     if (row_changed[t] != 0) & (d[s, t] >= floor):
-                        pairs[at] = s * states + t
+                        pairs[at], values[at] = s * states + t, d[s, t]
                         at += 1
 
 
