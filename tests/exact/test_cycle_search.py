@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bisimetric import MDP, exact, worlds
+from bisimetric.exact._phases import share_phases
 from bisimetric.exact.deterministic import cycle_search, pair_kernels, propagation
 from bisimetric.exact.deterministic.problem import DeterministicProblem, build_problem
 from bisimetric.exact.deterministic.propagation import WorkLists, index_predecessors
@@ -70,11 +71,10 @@ def test_the_number_of_threads_changes_no_bit_of_a_search(monkeypatch: pytest.Mo
     alone = find_cycle(problem)
     assert len(alone[0]) > 0
     counted: list[int] = []
-    share = cycle_search.share_phases
 
     def share_and_count(work: Any, plan: Any) -> None:
         counted.append(plan.num_threads)
-        share(work, plan)
+        share_phases(work, plan)
 
     monkeypatch.setattr(cycle_search, "share_phases", share_and_count)
     monkeypatch.setattr(cycle_search, "MIN_PARALLEL_STARTS", 1)
