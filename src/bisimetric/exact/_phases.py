@@ -11,6 +11,7 @@ waits, and a thread that has no core has claimed nothing, so that no loop waits 
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -109,6 +110,18 @@ def plan_phases(phases: Sequence[Phase], num_threads: int, min_parallel_entries:
     total = sum(int(phase.entries.sum()) for phase in phases)
     parts_per_call = max(1, MAX_CALL_ENTRIES * len(parts) // max(1, total))
     return Plan(np.array(parts, np.int64), num_threads, parts_per_call)
+
+
+@functools.lru_cache
+def plan_items(sizes: tuple[int, ...], num_threads: int) -> Plan:
+    """Plan phases of so many items each; the label of a phase is its number.
+
+    >>> plan_items((2, 1), 1).parts
+    array([[0, 0, 2, 0],
+           [1, 0, 1, 1]])
+    """
+    phases = [Phase((k,), 0, np.ones(size, np.int64)) for k, size in enumerate(sizes)]
+    return plan_phases(phases, num_threads, 1)
 
 
 @njit(cache=True, nogil=True)

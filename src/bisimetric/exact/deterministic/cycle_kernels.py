@@ -7,6 +7,13 @@ from numba import njit
 
 from bisimetric.exact._intrinsics import prefetch
 from bisimetric.exact._phases import finish_part, start_part
+from bisimetric.exact.deterministic.propagation_kernels import (
+    APPLY,
+    NUM_CHUNKS,
+    NUM_PARTITIONS,
+    PARTITION_SHIFT,
+    SEARCH,
+)
 
 START_DEPTH, START_VISITS = 16, 64
 """Steps of the paths by which pairs are selected, and pairs visited per path at most."""
@@ -19,16 +26,10 @@ MAX_LENGTH = 2**10
 NUM_BUCKETS = 256
 MIN_BATCH_FRACTION = 1 / 4
 """Entries of the next best bucket are added to a batch that is filled less than that."""
-NUM_CHUNKS, NUM_PARTITIONS = 32, 16
-"""Chunks of a batch that are searched in parallel, and partitions of the pairs."""
-PARTITION_SHIFT = 6
-"""So many pairs in a row, as a power of 2, are in the same partition."""
 PREFETCH_DISTANCE = 4
 NONE, LEFT, REACHED = -1, -2, -3
 """Instead of the next entry in a bucket: there is none; the path is not continued; the pair has
 been reached before, by a path of a smaller surplus."""
-SEARCH, APPLY, APPEND = 0, 1, 2
-"""The phases of a step."""
 
 
 @njit(inline="always")

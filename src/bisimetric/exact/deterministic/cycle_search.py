@@ -14,23 +14,15 @@ after some steps; if no cycle is found, no distance exceeds the level.
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact._phases import Phase, Plan, choose_num_threads, plan_phases, share_phases
+from bisimetric.exact._phases import choose_num_threads, plan_items, share_phases
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import cycle_kernels
-from bisimetric.exact.deterministic.cycle_kernels import (
-    APPEND,
-    APPLY,
-    NUM_CHUNKS,
-    NUM_PARTITIONS,
-    SEARCH,
-)
 from bisimetric.exact.deterministic.pair_kernels import one_minus_power
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
+from bisimetric.exact.deterministic.propagation_kernels import NUM_CHUNKS, NUM_PARTITIONS, PHASES
 from bisimetric.exact.deterministic.table_kernels import map_rows
 
 HIGHEST_LEVEL, LEVEL_STEP = 1.03, 0.004
@@ -193,7 +185,7 @@ class _Search:
         ends = np.zeros((NUM_PARTITIONS, NUM_CHUNKS), np.int64)
         counts, cycles = np.zeros((2, NUM_PARTITIONS), np.int64)
         min_gain = MIN_GAIN * (1 - self.discount) * level
-        plan = plan_steps(choose_num_threads(size, MIN_PARALLEL_STARTS))
+        plan = plan_items(PHASES, choose_num_threads(size, MIN_PARALLEL_STARTS))
         share_phases(
             lambda progress, part: cycle_kernels.search_parts(
                 progress, part, plan.parts, self.successor, self.reward, self.discount, level,
@@ -275,15 +267,6 @@ class _Search:
             if cycle_kernels.has_ancestors(s, t, *self.index, actions, MIN_ANCESTORS):
                 return k
         return len(pairs)
-
-
-@functools.lru_cache
-def plan_steps(num_threads: int) -> Plan:
-    """Plan a step of a search: candidates are found, applied, and appended to the entries."""
-    phases = (SEARCH, NUM_CHUNKS), (APPLY, NUM_PARTITIONS), (APPEND, NUM_PARTITIONS)
-    return plan_phases(
-        [Phase((kind,), 0, np.ones(size, np.int64)) for kind, size in phases], num_threads, 1
-    )
 
 
 def mixes_fast(successor: NDArray[np.uint32]) -> bool:

@@ -8,22 +8,15 @@ both does not depend on the number of threads.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact._phases import Phase, Plan, choose_num_threads, plan_phases, share_phases
+from bisimetric.exact._phases import choose_num_threads, plan_items, share_phases
 from bisimetric.exact.deterministic import propagation_kernels, table_kernels
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
-from bisimetric.exact.deterministic.propagation_kernels import (
-    APPEND,
-    APPLY,
-    NUM_CHUNKS,
-    NUM_PARTITIONS,
-    SEARCH,
-)
+from bisimetric.exact.deterministic.propagation_kernels import NUM_CHUNKS, NUM_PARTITIONS, PHASES
 
 CAPACITY = 0.06
 """Pairs of a queue, and predecessors of a slice, as a fraction of all pairs."""
@@ -144,7 +137,7 @@ class WorkLists:
         ends = np.zeros((NUM_CHUNKS, NUM_PARTITIONS), np.int64)
         counts = np.zeros((NUM_PARTITIONS, 2), np.int64)
         num_visited = np.zeros(NUM_CHUNKS, np.int64)
-        plan = plan_slice(choose_num_threads(length, MIN_PARALLEL_PAIRS))
+        plan = plan_items(PHASES, choose_num_threads(length, MIN_PARALLEL_PAIRS))
         share_phases(
             lambda progress, part: propagation_kernels.propagate_parts(
                 progress, part, plan.parts, self.d, self.queue, self.queue_length, length,
@@ -160,15 +153,6 @@ class WorkLists:
         self.num_pending = min(len(self.pending), self.num_pending + int(num_listed))
         self.num_visited += int(num_visited.sum())
         return bool(length > 0)
-
-
-@functools.lru_cache
-def plan_slice(num_threads: int) -> Plan:
-    """Plan the propagation of a slice: predecessors are found, raised, and listed."""
-    phases = (SEARCH, NUM_CHUNKS), (APPLY, NUM_PARTITIONS), (APPEND, NUM_PARTITIONS)
-    return plan_phases(
-        [Phase((kind,), 0, np.ones(size, np.int64)) for kind, size in phases], num_threads, 1
-    )
 
 
 def index_predecessors(

@@ -26,7 +26,8 @@ SAMPLE_STRIDE = 16
 PREFETCH_DISTANCE = 16
 """Candidates whose entries are read ahead: about as many reads as a core can have in flight."""
 SEARCH, APPLY, APPEND = 0, 1, 2
-"""The phases of the propagation of a slice."""
+PHASES = NUM_CHUNKS, NUM_PARTITIONS, NUM_PARTITIONS
+"""The phases of the propagation of a slice, and their items."""
 
 
 @njit(cache=True)
