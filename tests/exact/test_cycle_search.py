@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from bisimetric import MDP, exact, worlds
 from bisimetric.exact._phases import share_phases
-from bisimetric.exact.deterministic import cycle_search, pair_kernels, propagation
+from bisimetric.exact.deterministic import (
+    cycle_kernels,
+    cycle_search,
+    pair_kernels,
+    propagation,
+)
 from bisimetric.exact.deterministic.problem import DeterministicProblem, build_problem
 from bisimetric.exact.deterministic.propagation import WorkLists, index_predecessors
 
@@ -83,6 +88,47 @@ def test_the_number_of_threads_changes_no_bit_of_a_search(monkeypatch: pytest.Mo
         for mine, theirs in zip(find_cycle(problem), alone, strict=True):
             assert mine.tobytes() == theirs.tobytes()
     assert max(counted) == 3
+
+
+def test_a_higher_level_lowers_the_surplus_of_every_path() -> None:
+    rng, discount, level, higher, count = np.random.default_rng(0), 0.9, 5.0, 5.7, 400
+    pairs, gaps = rng.integers(50, size=count), rng.uniform(0.5, 0.75, count)
+    links = np.zeros((count, 3), np.int32)
+    links[0] = cycle_kernels.NONE, cycle_kernels.NONE, 0
+
+    def compute_surplus(level: float) -> NDArray[np.float64]:
+        surplus = np.zeros(count)
+        for k in range(1, count):
+            before = surplus[links[k, 0]]
+            surplus[k] = (before + gaps[k] - (1 - discount) * level) / discount
+        return surplus
+
+    for k in range(1, count):
+        before = rng.integers(max(0, k - 20), k)
+        links[k] = before, cycle_kernels.NONE, links[before, 2] + 1
+    values, lower = compute_surplus(level), compute_surplus(higher)
+    # The first half is in buckets, but for two entries that were continued, and two at the end.
+    heads = np.empty(cycle_kernels.NUM_BUCKETS, np.int32)
+    heads[:] = cycle_kernels.NONE
+    surplus, batch = np.zeros(51), np.empty(2, np.int32)
+    surplus[7] = np.inf
+    width = values.max() / cycle_kernels.NUM_BUCKETS
+    assert cycle_kernels.take_batch(values, links, heads, 0, count // 2, width, batch) == 2
+    links[-2:, 1] = cycle_kernels.LEFT
+    found = values.copy()
+    cycle_kernels.raise_level(
+        surplus, pairs, found, links, heads, count // 2, count, discount, higher - level
+    )
+    assert np.abs(found - lower).max() <= 1e-9 * np.abs(lower).max()
+    assert (lower < 0).any()
+    assert np.all(heads == cycle_kernels.NONE)
+    waits = found >= 0
+    waits[[*batch, count - 2, count - 1]] = False
+    assert np.array_equal(links[:, 1] == cycle_kernels.NONE, waits)
+    expected = np.zeros(51)
+    np.maximum.at(expected, pairs, found)
+    expected[7] = np.inf
+    assert np.array_equal(surplus, expected)
 
 
 def test_pairs_that_few_pairs_lead_to_are_left_out() -> None:

@@ -19,17 +19,19 @@ START_DEPTH, START_VISITS = 16, 64
 """Steps of the paths by which pairs are selected, and pairs visited per path at most."""
 RETEST_DEPTH, RETEST_VISITS = 32, 512
 """The same for the pairs that are left, at the level of a search."""
-STEP_DEPTH, STEP_VISITS = 3, 16
+STEP_DEPTH, STEP_VISITS = 12, 128
 """The same for each step of a search."""
 MAX_LENGTH = 2**10
 """The most steps of a path."""
 NUM_BUCKETS = 256
 MIN_BATCH_FRACTION = 1 / 4
 """Entries of the next best bucket are added to a batch that is filled less than that."""
-PREFETCH_DISTANCE = 4
-NONE, LEFT, REACHED = -1, -2, -3
+PREFETCH_DISTANCE, ENTRIES_AHEAD = 4, 16
+"""Entries whose pairs are read into the cache ahead: with their successors, and alone."""
+NONE, LEFT, REACHED, WAITING = -1, -2, -3, -4
 """Instead of the next entry in a bucket: there is none; the path is not continued; the pair has
-been reached before, by a path of a smaller surplus."""
+been reached before, by a path of a smaller surplus; the entry is taken out of its bucket while the
+level is raised."""
 
 
 @njit(inline="always")
@@ -135,6 +137,32 @@ def take_batch(values, links, heads, low, high, width, batch):
         if n >= MIN_BATCH_FRACTION * len(batch):
             break
     return n
+
+
+@njit(cache=True)
+def raise_level(surplus, pairs, values, links, heads, low, high, discount, increase):
+    """Lower the surplus of the entries before `high` to that at a level higher by `increase`.
+
+    After k steps it is less by (discount^-k - 1) * increase. Paths of negative surplus are left.
+    Those that wait for their next step, in a bucket or from `low` on, are to be put into buckets
+    again, by `take_batch` from 0 on.
+    """
+    for k in range(low, high):
+        links[k, 1] = WAITING if links[k, 1] == NONE else LEFT
+    for bucket in range(NUM_BUCKETS):
+        at, heads[bucket] = heads[bucket], NONE
+        while at != NONE:
+            links[at, 1], at = WAITING, links[at, 1]
+    growth = np.expm1(-np.arange(MAX_LENGTH + 1) * np.log(discount))
+    for k in range(high):
+        prefetch(surplus, pairs[min(k + ENTRIES_AHEAD, high - 1)])
+        if surplus[pairs[k]] != np.inf:
+            surplus[pairs[k]] = 0.0
+        values[k] -= growth[links[k, 2]] * increase
+    for k in range(high):
+        prefetch(surplus, pairs[min(k + ENTRIES_AHEAD, high - 1)])
+        links[k, 1] = NONE if links[k, 1] == WAITING and values[k] >= 0.0 else LEFT
+        surplus[pairs[k]] = max(surplus[pairs[k]], values[k])
 
 
 @njit(cache=True, nogil=True)

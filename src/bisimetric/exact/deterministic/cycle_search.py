@@ -7,8 +7,8 @@ If (s, t) has the largest distance d~ = M, the rewards along its optimal path sa
 since no pair on the path has a larger distance (cf. the cycle lemma, Dvoretzky & Motzkin 1947).
 Paths from all pairs are therefore left as soon as they violate this for a level M. Of the paths to
 the same pair only the one that is worth most so far is continued, as in the algorithm of Bellman &
-Ford. If it reaches a pair again with a larger surplus, repeating that cycle is worth more than M.
-At a level for which the expected number of paths does not grow with their length, few are left
+Ford. If it reaches a pair again with a larger surplus, repeating that cycle is worth more than M,
+and the search continues at its value as the level. At a level for which the expected number of paths does not grow with their length, few are left
 after some steps; if no cycle is found, no distance exceeds the level.
 """
 
@@ -32,9 +32,11 @@ START_LEVELS = 1.0, 0.98
 """Pairs are selected once for all levels above the first, and again down to the second."""
 CAPACITY, MIN_CAPACITY = 0.25, 2**14
 """Entries of a search: a fraction of all pairs, and the least number."""
-MAX_EFFORT, MAX_CLIMB_EFFORT = 0.75, 0.02
-"""Entries of all searches per pair, after which no other begins; the second, once a cycle is found:
-better ones are searched for only if that is cheap."""
+MAX_EFFORT, MAX_LAST_EFFORT = 0.75, 0.02
+"""Entries of all searches per pair, after which no other begins; the second, of a search that found
+a cycle: it is repeated at a higher level only if that is cheap."""
+CLIMB_FACTOR = 1.5
+"""A search ends when it has so many times as many entries as when it found its last cycle."""
 MIN_IMPROVEMENT = 1e-6
 MIN_GAIN = 1e-5
 """The least increase of a surplus, in units of the mean gap of a path at the level."""
@@ -68,28 +70,20 @@ def find_cycle(
     estimate = estimate_level(problem)
     search = _Search(problem, starts, predecessors, scratch)
     num_pairs = problem.num_states * (problem.num_states - 1) // 2
-    max_entries = MAX_EFFORT * num_pairs
-    low, high, step = 0.0, np.inf, LEVEL_STEP * estimate
     level = HIGHEST_LEVEL * estimate
     while level > START_LEVELS[1] * estimate and search.num_searches < MAX_SEARCHES:
         start_level = START_LEVELS[level < START_LEVELS[0] * estimate] * estimate
-        value = search.run(level, start_level)
-        if value and low == 0.0:
-            max_entries = search.num_entries + max(MIN_CAPACITY, MAX_CLIMB_EFFORT * num_pairs)
-        if search.num_entries > max_entries:
+        num_entries, num_blocked = search.num_entries, len(search.blocked)
+        if search.run(level, start_level):
+            level = search.value * (1 + MIN_IMPROVEMENT)
+            if search.num_entries - num_entries > max(MIN_CAPACITY, MAX_LAST_EFFORT * num_pairs):
+                break
+        elif len(search.blocked) == num_blocked:
+            if search.value > 0.0:
+                break
+            level -= LEVEL_STEP * estimate
+        if search.num_entries > MAX_EFFORT * num_pairs:
             break
-        if value is None:
-            high = level
-        low = value or low
-        if low == 0.0:
-            level = level - step if value is None else level
-        elif high <= low * (1 + 2 * MIN_IMPROVEMENT):
-            break
-        elif high - low < LEVEL_STEP / 4 * estimate:
-            level = low * (1 + MIN_IMPROVEMENT)
-        else:
-            level = min(low + step, (low + high) / 2)
-            step *= 2 if value else 1
     search.clear()
     return search.pairs, search.values
 
@@ -123,61 +117,78 @@ class _Search:
         self.num_searches, self.num_entries = 0, 0
         self.pairs, self.values = np.zeros(0, np.int64), np.zeros(0)
 
-    def run(self, level: float, start_level: float) -> float | None:
-        """Search at a level, among the pairs that may be worth `start_level`.
+    @property
+    def value(self) -> float:
+        """The largest value of the best path; 0 if there is none."""
+        return float(self.values.max(initial=0.0))
 
-        Returns the largest value of the path found; 0 if that is no better than the best so far, or
-        few pairs lead to it; None if there is none.
+    def run(self, level: float, start_level: float) -> bool:
+        """Search at a level and above, among the pairs that may be worth `start_level`.
+
+        Returns whether a better path was found. Pairs of others that few pairs lead to are blocked.
         """
         if self.start_level != start_level:
             self.start_level, self.starts = start_level, self._select_starts(start_level)
         starts = self.starts[self._retest_starts(level)]
         # Half of the entries are left for the paths.
         starts = starts[:: 1 + 2 * len(starts) // len(self.entry_pairs)]
-        last, count = self.search_level(level, starts)
+        value = self.value
+        count = self.search_level(level, starts)
         self.surplus[self.entry_pairs[:count]] = 0.0
         self.surplus[self.blocked] = np.inf
         self.num_searches += 1
         self.num_entries += count
-        if last == cycle_kernels.NONE:
-            return None
-        pairs, values = self._evaluate(self._trace_path(last))
-        used = self._count_few_ancestors(pairs)
-        self.blocked = np.concatenate([self.blocked, pairs[:used]])
-        self.surplus[self.blocked] = np.inf
-        value = float(values[used:].max(initial=0.0))
-        if value <= self.values.max(initial=0.0) * (1 + MIN_IMPROVEMENT):
-            return 0.0
-        self.pairs, self.values = pairs[used:], values[used:]
-        return value
+        return self.value > value
 
-    def search_level(self, level: float, starts: NDArray[np.int64]) -> tuple[int, int]:
+    def search_level(self, level: float, starts: NDArray[np.int64]) -> int:
         """Search for a path from one of the starts into a cycle, worth more than a level.
 
         The surplus of a pair is the level minus what the rest of a path must be worth from there;
         the matrix holds the largest one found per pair. Entries are pairs with their surplus, the
         entry before, the entry after it in a bucket, and their steps (`links`). Batches of those of
-        the largest surplus come first.
+        the largest surplus come first. When a cycle is found, its value is the next level, at which
+        the search continues.
 
-        Returns the entry that closes a cycle, `NONE` if the search ends without one, or has no
-        memory for further entries; and the number of entries.
+        Returns the number of entries. The search ends when no path is left, there is no memory for
+        further entries, or none is found for long.
         """
-        # A path of the largest gaps only would have a surplus of several times the mean gap.
-        width = 8 * (1 - self.discount) * level / cycle_kernels.NUM_BUCKETS
-        count = cycle_kernels.list_starts(
+        count: int = cycle_kernels.list_starts(
             starts, self.surplus, self.entry_pairs, self.entry_values, self.links, self.heads
         )
         num_listed = count
+        max_entries = len(self.entry_pairs) - len(self.batch) * self.successor.shape[1]
         while True:
+            # A path of the largest gaps only would have a surplus of several times the mean gap.
+            width = 8 * (1 - self.discount) * level / cycle_kernels.NUM_BUCKETS
             size = cycle_kernels.take_batch(
                 self.entry_values, self.links, self.heads, num_listed, count, width, self.batch
             )
-            if size == 0 or count + size * self.successor.shape[1] > len(self.entry_pairs):
-                return cycle_kernels.NONE, count
+            if size == 0 or count > max_entries:
+                return count
             num_listed = count
             count, last = self._take_step(level, count, size)
             if last != cycle_kernels.NONE:
-                return last, count
+                if not self._add_path(self._trace_path(last)):
+                    return count
+                new_level = max(level, self.value * (1 + MIN_IMPROVEMENT))
+                cycle_kernels.raise_level(
+                    self.surplus, self.entry_pairs, self.entry_values, self.links, self.heads,
+                    num_listed, count, self.discount, new_level - level,
+                )  # fmt: skip
+                level, num_listed = new_level, 0
+                max_entries = min(max_entries, max(MIN_CAPACITY, int(CLIMB_FACTOR * count)))
+
+    def _add_path(self, path: list[int]) -> bool:
+        """Keep a path into a cycle if it is worth more than the best so far. Returns whether it is.
+        Pairs at its beginning that few pairs lead to are blocked."""
+        pairs, values = self._evaluate(path)
+        used = self._count_few_ancestors(pairs)
+        self.blocked = np.concatenate([self.blocked, pairs[:used]])
+        self.surplus[self.blocked] = np.inf
+        if values[used:].max(initial=0.0) <= self.value * (1 + MIN_IMPROVEMENT):
+            return False
+        self.pairs, self.values = pairs[used:], values[used:]
+        return True
 
     def _take_step(self, level: float, count: int, size: int) -> tuple[int, int]:
         """Take one step from the entries of a batch; return the number of entries, and the first

@@ -23,7 +23,7 @@ CAPACITY = 0.06
 PENDING_CAPACITY = 0.15
 LAYER_FRACTION = 0.25
 """The fraction of the pending pairs that begin a layer."""
-MIN_LAYER, MAX_LAYER = 64, 0.02
+MIN_LAYER, MAX_LAYER = 64, 0.01
 """The fewest pairs that begin a layer, and the most, as a fraction of all pairs."""
 NUM_SAMPLES = 1024
 MAX_SERIAL_PAIRS = 2**10
