@@ -7,10 +7,11 @@ import random
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric import MDP
+from bisimetric.exact._phases import finish_part, share_phases, start_part
 from bisimetric.exact.deterministic import table_kernels
 
 
@@ -68,37 +69,42 @@ def plain_updates(mdp: MDP, steps: int, seed: int) -> list[list[float]]:
     return d
 
 
-@njit(parallel=True, cache=True)
-def _sweep_block(d, backup, low, high, successor, reward, discount, change):  # type: ignore[no-untyped-def]
-    """Run `table_kernels.sweep_bisimulation` without its statistics."""
-    for i in prange(high - low):
-        s = low + i
-        row = backup[i]
-        for a in range(successor.shape[0]):
-            successor_row = d[successor[a, s]]
-            change[s] = table_kernels.read_in_order(successor_row)
-            own = reward[a, s]
-            if a == 0:
-                for t in range(s):
-                    row[t] = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
-            else:
-                for t in range(s):
-                    value = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
-                    row[t] = max(row[t], value)
-        max_change = 0.0
-        for t in range(s):
-            max_change = max(max_change, row[t] - d[s, t])
-        change[s] = max_change
+@njit(cache=True, nogil=True)
+def _sweep_parts(progress, part, parts, d, backup, successor, reward, discount, change):  # type: ignore[no-untyped-def]
+    """Run parts of `table_kernels.sweep_bisimulation`, without its statistics."""
+    while True:
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, first, last, kind, low, high = parts[part]
+        if kind == table_kernels.SWEEP:
+            for s in range(first, last):
+                change[s] = _sweep_row(d, backup[s - low], s, successor, reward, discount)
+        else:
+            table_kernels.write_columns(d, backup, low, high, first, last)
+        part = finish_part(progress)
 
 
-def _write_block(d: NDArray[np.float64], backup: NDArray[np.float64], low: int, high: int) -> None:
-    """Write the rows low..high, t < s, into both halves of the matrix."""
-    tile = table_kernels.MIN_BLOCK_ROWS
-    table_kernels.map_rows(
-        lambda i, j: table_kernels.write_columns(d, backup, low, high, i, j),
-        -(-high // tile),
-        2 * tile * (high - low),
-    )
+@njit(cache=True, nogil=True, fastmath=table_kernels.NO_NANS)
+def _sweep_row(d, row, s, successor, reward, discount):  # type: ignore[no-untyped-def]
+    """Compute a row of F(d), t < s; return the largest increase."""
+    largest = 0.0
+    for a in range(successor.shape[0]):
+        successor_row = d[successor[a, s]]
+        # The row is in the cache when its entries are gathered.
+        largest += table_kernels.read_in_order(successor_row)
+        own = reward[a, s]
+        if a == 0:
+            for t in range(s):
+                row[t] = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
+        else:
+            for t in range(s):
+                value = abs(own - reward[a, t]) + discount * successor_row[successor[a, t]]
+                row[t] = max(row[t], value)
+    largest = min(largest, 0.0)
+    for t in range(s):
+        largest = max(largest, row[t] - d[s, t])
+    return largest
 
 
 def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
@@ -112,12 +118,17 @@ def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
     d, change = np.zeros((states, states)), np.zeros(states)
     size = table_kernels.choose_block_size(states, 16)
     backup = np.empty((size, states))
-    blocks = range(0, states, size)
-    for backward in itertools.cycle((False, True)):
-        for low in reversed(blocks) if backward else blocks:
-            high = min(states, low + size)
-            _sweep_block(d, backup, low, high, successor, reward, mdp.discount, change)
-            _write_block(d, backup, low, high)
+    plans = [
+        table_kernels.plan_sweep(states, size, len(successor), backward=backward, write=True)
+        for backward in (False, True)
+    ]
+    for plan in itertools.cycle(plans):
+        share_phases(
+            lambda progress, part, plan=plan: _sweep_parts(  # type: ignore[misc]
+                progress, part, plan.parts, d, backup, successor, reward, mdp.discount, change
+            ),
+            plan,
+        )
         yield d, float(change.max())
 
 
