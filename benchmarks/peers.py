@@ -247,6 +247,7 @@ def pot() -> Iterator[Row]:
         (80, 1, 8, (1e-2, 1e-6)),
         (50, 1, 50, (1e-2,)),
         (40, 4, 5, (1e-2, 1e-6)),
+        (120, 4, 100, (1e-2, 1e-6)),
     ):
         mdp = worlds.load(
             "random", states=states, actions=actions, successors=successors, discount=0.9
