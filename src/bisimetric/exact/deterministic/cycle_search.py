@@ -8,8 +8,9 @@ since no pair on the path has a larger distance (cf. the cycle lemma, Dvoretzky 
 Paths from all pairs are therefore left as soon as they violate this for a level M. Of the paths to
 the same pair only the one that is worth most so far is continued, as in the algorithm of Bellman &
 Ford. If it reaches a pair again with a larger surplus, repeating that cycle is worth more than M,
-and the search continues at its value as the level. At a level for which the expected number of paths does not grow with their length, few are left
-after some steps; if no cycle is found, no distance exceeds the level.
+and the search continues at its value as the level. At a level for which the expected number of
+paths does not grow with their length, few are left after some steps; if no cycle is found, no
+distance exceeds the level.
 """
 
 from __future__ import annotations
