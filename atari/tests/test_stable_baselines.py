@@ -48,7 +48,8 @@ class PongEnv(gymnasium.Env):  # type: ignore[misc]
 
 
 def train_model(kind: str, world: PongEnv | None = None, **options: Any) -> Any:
-    """Train a model for 16 steps; scale its weights, so that observations matter."""
+    """Train a model from seed 0 for 16 steps; scale its weights, so that observations matter."""
+    options = {"seed": 0, **options}
     model = {
         "dqn": lambda: sb3.DQN("CnnPolicy", world or PongEnv(), **OFF_POLICY, **options),
         "qr-dqn": lambda: contrib.QRDQN("CnnPolicy", world or PongEnv(), **OFF_POLICY, **options),

@@ -148,9 +148,9 @@ def build_config(name: AlgorithmName, game: str) -> Algorithm:
 def choose_algorithm(data: Transitions) -> AlgorithmName:
     """Return the default algorithm for data.
 
-    `reward-sequence` is the most accurate one in the included games, see the report on Atari. It
-    is for few different rewards, such as clipped ones; `recorded-returns` is for all others. `mico`
-    is consistent where actions are sampled or sticky.
+    `reward-sequence` has the smallest relative errors in the included games, see the report on
+    Atari. It is for few different rewards, such as clipped ones; `recorded-returns` is for all
+    others. `mico` is consistent where actions are sampled or sticky.
     """
     if is_stochastic(data):
         return "mico"
