@@ -224,8 +224,11 @@ class _PolicyIteration:
         limit = lists.num_visited + max_effort * self.num_pairs
         max_listed, visits_per_step = np.inf, 1
         while lists.num_visited <= limit:
-            if lists.queue_length == 0 and not lists.start_layer():
-                break
+            if lists.queue_length == 0:
+                if lists.num_pending == 0:
+                    max_listed = np.inf
+                if not lists.start_layer():
+                    break
             num_listed = lists.num_pending + lists.queue_length
             if num_listed > max_listed:
                 break
