@@ -15,10 +15,11 @@ distance exceeds the level.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact._phases import choose_num_threads, plan_items, share_phases
+from bisimetric.exact._phases import plan_items, share_phases
 from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import cycle_kernels
 from bisimetric.exact.deterministic.pair_kernels import one_minus_power
@@ -26,7 +27,7 @@ from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_
 from bisimetric.exact.deterministic.propagation_kernels import NUM_CHUNKS, NUM_PARTITIONS, PHASES
 from bisimetric.exact.deterministic.table_kernels import map_rows
 
-HIGHEST_LEVEL, LEVEL_STEP = 1.03, 0.004
+HIGHEST_LEVEL, LEVEL_STEP = 1.03, 0.008
 """The first level, relative to the estimate, and by how much each is below the one before, until a
 cycle is found."""
 START_LEVELS = 1.0, 0.98
@@ -48,6 +49,8 @@ the search is broad, and ends before its paths are long enough for cycles."""
 MIN_ANCESTORS = 256
 """Pairs that fewer pairs lead to are left out: their value is of no use for the others."""
 MIN_PARALLEL_STARTS = 2**10
+ENTRIES_PER_THREAD = 2**7
+"""Entries of a batch that are worth another thread: they take some fifty microseconds."""
 MAX_STEPS_PER_BIT = 3
 """Steps to all states of a graph that mixes fast, per binary digit of their number."""
 MIN_GAP = 1e-290
@@ -197,7 +200,8 @@ class _Search:
         ends = np.zeros((NUM_PARTITIONS, NUM_CHUNKS), np.int64)
         counts, cycles = np.zeros((2, NUM_PARTITIONS), np.int64)
         min_gain = MIN_GAIN * (1 - self.discount) * level
-        plan = plan_items(PHASES, choose_num_threads(size, MIN_PARALLEL_STARTS))
+        num_threads = max(1, min(numba.get_num_threads(), size // ENTRIES_PER_THREAD))
+        plan = plan_items(PHASES, num_threads)
         share_phases(
             lambda progress, part: cycle_kernels.search_parts(
                 progress, part, plan.parts, self.successor, self.reward, self.discount, level,

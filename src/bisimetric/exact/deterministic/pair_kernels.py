@@ -143,23 +143,25 @@ def raise_value(
 ):  # fmt: skip
     """Raise a distance if that is an increase by more than `tolerance`, and list the pair: in the
     queue from floors[0], and as pending from floors[1]. The matrices are flat. Returns the lengths
-    of both lists."""
-    old = d[pair]
-    if value > old + tolerance and d.dtype.type(value) > old:
-        d[pair] = value
-        mark = marked[pair]
-        if value >= floors[0]:
-            if mark != QUEUED and n < queue.shape[0]:
-                marked[pair] = QUEUED
-                queue[n] = pair
-                n += 1
-        elif mark != QUEUED:
-            marked[pair] = PENDING
-            is_listed = mark == PENDING and old >= floors[1]
-            if value >= floors[1] and not is_listed and m < pending.shape[0]:
-                pending[m], pending_values[m] = pair, value
-                m += 1
-    return n, m
+    of both lists.
+
+    Without branches, since none of the conditions can be predicted.
+    """
+    old, mark = d[pair], marked[pair]
+    is_increase = (value > old + tolerance) & (d.dtype.type(value) > old)
+    d[pair] = value if is_increase else old
+    is_new = is_increase & (mark != QUEUED)
+    is_high = value >= floors[0]
+    waits, joins = is_new & ~is_high, is_new & is_high & (n < queue.shape[0])
+    marked[pair] = QUEUED if joins else (PENDING if waits else mark)
+    is_listed = (mark == PENDING) & (old >= floors[1])
+    waits &= (value >= floors[1]) & ~is_listed & (m < pending.shape[0])
+    # Written in any case: the entry after the last is free, unless the list is full.
+    if n < queue.shape[0]:
+        queue[n] = pair
+    if m < pending.shape[0]:
+        pending[m], pending_values[m] = pair, value
+    return n + joins, m + waits
 
 
 @njit(cache=True)

@@ -35,11 +35,11 @@ FALLING = 0.95
 """Sweeps go on while each increases fewer pairs, by this factor."""
 MIN_SEARCH_DISCOUNT = 0.8
 """Below, a few sweeps suffice, and the best cycles are not searched for."""
-START_EFFORT = 0.4
+START_EFFORT = 0.7
 """Predecessors visited from the best cycles before the first sweep, per pair."""
 TOP_FRACTION = 0.05
 """While most pairs change, only this fraction, the largest distances, is propagated."""
-MAX_TOP_EFFORT = 0.1
+MAX_TOP_EFFORT = 0.3
 """Predecessors of the largest distances visited before the next sweep, per pair."""
 TOP_SETTLED_EFFORT = 0.05
 """The largest distances have converged when fewer predecessors per pair are visited."""
