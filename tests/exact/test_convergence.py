@@ -257,6 +257,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(table_kernels, "MIN_PARALLEL_ENTRIES", 1)
     monkeypatch.setattr(propagation, "MIN_PARALLEL_PAIRS", 1)
     monkeypatch.setattr(cycle_search, "MIN_PARALLEL_STARTS", 1)
+    monkeypatch.setattr(cycle_search, "ENTRIES_PER_THREAD", 1)
     took_part = set()
 
     def three() -> int:

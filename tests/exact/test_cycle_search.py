@@ -15,6 +15,7 @@ from bisimetric.exact.deterministic import (
     cycle_kernels,
     cycle_search,
     pair_kernels,
+    policy_iteration,
     propagation,
 )
 from bisimetric.exact.deterministic.problem import DeterministicProblem, build_problem
@@ -83,6 +84,7 @@ def test_the_number_of_threads_changes_no_bit_of_a_search(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(cycle_search, "share_phases", share_and_count)
     monkeypatch.setattr(cycle_search, "MIN_PARALLEL_STARTS", 1)
+    monkeypatch.setattr(cycle_search, "ENTRIES_PER_THREAD", 1)
     monkeypatch.setattr("numba.get_num_threads", lambda: 3)
     for _ in range(5):
         for mine, theirs in zip(find_cycle(problem), alone, strict=True):
@@ -227,3 +229,20 @@ def test_more_pairs_than_a_list_holds_are_propagated(
     monkeypatch.setattr(propagation, "CAPACITY", 0.001)
     d = exact.bisimulation(mdp, tol=1e-9)
     assert np.abs(d.values - reference.values).max() <= d.error + reference.error
+
+
+def test_the_rest_of_the_marked_pairs_is_not_taken_for_growth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The marked pairs are listed in many parts, each after nearly all of the part before.
+    monkeypatch.setattr(propagation, "PENDING_CAPACITY", 0.01)
+    monkeypatch.setattr(propagation, "PAIRS_PER_CALL", 16)
+    mdp = worlds.load("random", states=300, discount=0.9)
+    iteration = policy_iteration._PolicyIteration(build(mdp))
+    iteration.d[:] = exact.bisimulation(mdp).values
+    lower = np.tri(300, k=-1, dtype=bool)
+    iteration.lists.marked[lower] = pair_kernels.PENDING
+    iteration.propagate(np.inf, max_growth=2)
+    # Every action of a pair that leads to another pair is visited once.
+    n = build(mdp).successor
+    assert iteration.lists.num_visited == (n[:, :, None] != n[:, None, :])[:, lower].sum()

@@ -200,7 +200,9 @@ class _Search:
         ends = np.zeros((NUM_PARTITIONS, NUM_CHUNKS), np.int64)
         counts, cycles = np.zeros((2, NUM_PARTITIONS), np.int64)
         min_gain = MIN_GAIN * (1 - self.discount) * level
-        num_threads = max(1, min(numba.get_num_threads(), size // ENTRIES_PER_THREAD))
+        num_threads = max(1, size // ENTRIES_PER_THREAD)
+        if num_threads > 1:
+            num_threads = min(num_threads, numba.get_num_threads())
         plan = plan_items(PHASES, num_threads)
         share_phases(
             lambda progress, part: cycle_kernels.search_parts(
