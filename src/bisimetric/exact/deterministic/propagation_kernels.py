@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bisimetric._transport import NO_ALLOCATION
 from bisimetric.exact._intrinsics import prefetch
 from bisimetric.exact._phases import finish_part, start_part
 from bisimetric.exact.deterministic.pair_kernels import PENDING, QUEUED, raise_value
@@ -65,12 +66,26 @@ def propagate_serially(
     """Propagate `max_pairs` pairs, and those that they raise, or until the queue is empty or longer
     than `max_length`. Returns the lengths of both lists, and the number of
     predecessors visited."""
-    states = np.int64(d.shape[0])
-    actions = (starts.shape[0] - 1) // states
-    flat, flat_marked = d.reshape(-1), marked.reshape(-1)
+    actions = (starts.shape[0] - 1) // d.shape[0]
     max_ranges = SLICE_SIZE * actions + 1
     ranges, futures = np.empty((max_ranges, 4), np.int64), np.empty(max_ranges)
     pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
+    return _propagate_slices(
+        d, queue, end, pending, pending_values, m, marked, starts, predecessors, rewards, discount,
+        tolerance, floors, max_pairs, max_length, ranges, futures, pair, value,
+    )  # fmt: skip
+
+
+@njit(nogil=True, **NO_ALLOCATION)
+def _propagate_slices(
+    d, queue, end, pending, pending_values, m, marked, starts, predecessors, rewards, discount,
+    tolerance, floors, max_pairs, max_length, ranges, futures, pair, value,
+):  # fmt: skip
+    """The same, with memory for the predecessors of a slice: a kernel that allocates counts
+    references for every pair that it raises."""
+    states = np.int64(d.shape[0])
+    actions = (starts.shape[0] - 1) // states
+    flat, flat_marked = d.reshape(-1), marked.reshape(-1)
     visited, at = 0, 0
     while at < min(end, max_pairs) and end - at <= max_length:
         stop = min(end, at + SLICE_SIZE)
@@ -267,7 +282,7 @@ def _search_predecessors(
             num_visited[chunk] += total
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _apply_candidates(
     d, next_queue, marked, candidates, candidate_values, tolerance, floors, ends, counts, low, high
 ):

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bisimetric._transport import NO_ALLOCATION
 from bisimetric.exact._intrinsics import VECTOR_BYTES, transpose_block
 from bisimetric.exact._phases import (
     Phase,
@@ -176,7 +177,7 @@ def _sweep_bisimulation_parts(
     return part
 
 
-@njit(cache=True, nogil=True, fastmath=NO_NANS)
+@njit(nogil=True, fastmath=NO_NANS, **NO_ALLOCATION)
 def _sweep_bisimulation_rows(
     d, backup, start, successor, reward, discount, tolerance, changed, row_stats, low, high
 ):  # fmt: skip
@@ -242,7 +243,7 @@ def write_columns(d, backup, start, end, low, high):
                 d[t, s] = backup[s - start, t]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _write_changed_columns(d, backup, start, end, changed, low, high):
     """Write the marked entries of tiles of columns, which are few, into both halves."""
     begin, stop = low * MIN_BLOCK_ROWS, min(end, high * MIN_BLOCK_ROWS)
@@ -272,7 +273,7 @@ def mirror(d: Array) -> None:
     map_rows(lambda low, high: mirror_tiles(d, low, high), tiles, MIN_BLOCK_ROWS * len(d) // 2)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def mirror_tiles(d, low, high):
     """Mirror some tiles of rows."""
     states = d.shape[0]
@@ -312,7 +313,7 @@ def collect_changed(
     return int(starts[states])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _count_changed(d, changed, floor, starts, low, high):
     """Set starts[s + 1] to the number of changed pairs in row s."""
     for i in range(low, high):
@@ -323,7 +324,7 @@ def _count_changed(d, changed, floor, starts, low, high):
         starts[s + 1] = count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _list_changed(d, changed, floor, starts, pairs, values, low, high):
     states = d.shape[0]
     for i in range(low, high):
@@ -347,7 +348,7 @@ def double_horizon(d: Array, out: Array, successor: Array, weight: float) -> Non
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _double_horizon_rows(d, out, successor, weight, low, high):
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
@@ -365,7 +366,7 @@ def compute_reward_gaps(reward: Array, out: Array) -> None:
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _compute_reward_gaps_rows(reward, out, low, high):
     for s in range(low, high):
         for t in range(out.shape[0]):
@@ -384,7 +385,7 @@ def compute_chain_residual(
     map_rows(rows, len(d), len(d) // 2)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _compute_chain_residual_rows(d, successor, reward, discount, row_stats, low, high):
     for i in range(low, high):
         s = balance_row(i, d.shape[0])
