@@ -238,11 +238,12 @@ def test_the_rest_of_the_marked_pairs_is_not_taken_for_growth(
     monkeypatch.setattr(propagation, "PENDING_CAPACITY", 0.01)
     monkeypatch.setattr(propagation, "PAIRS_PER_CALL", 16)
     mdp = worlds.load("random", states=300, discount=0.9)
-    iteration = policy_iteration._PolicyIteration(build(mdp))
+    problem = build(mdp)
+    iteration = policy_iteration._PolicyIteration(problem)
     iteration.d[:] = exact.bisimulation(mdp).values
     lower = np.tri(300, k=-1, dtype=bool)
     iteration.lists.marked[lower] = pair_kernels.PENDING
     iteration.propagate(np.inf, max_growth=2)
     # Every action of a pair that leads to another pair is visited once.
-    n = build(mdp).successor
+    n = problem.successor
     assert iteration.lists.num_visited == (n[:, :, None] != n[:, None, :])[:, lower].sum()

@@ -66,10 +66,7 @@ def propagate_serially(
     """Propagate `max_pairs` pairs, and those that they raise, or until the queue is empty or longer
     than `max_length`. Returns the lengths of both lists, and the number of
     predecessors visited."""
-    actions = (starts.shape[0] - 1) // d.shape[0]
-    max_ranges = SLICE_SIZE * actions + 1
-    ranges, futures = np.empty((max_ranges, 4), np.int64), np.empty(max_ranges)
-    pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
+    ranges, futures, pair, value = _allocate_slice((starts.shape[0] - 1) // d.shape[0])
     return _propagate_slices(
         d, queue, end, pending, pending_values, m, marked, starts, predecessors, rewards, discount,
         tolerance, floors, max_pairs, max_length, ranges, futures, pair, value,
@@ -81,8 +78,8 @@ def _propagate_slices(
     d, queue, end, pending, pending_values, m, marked, starts, predecessors, rewards, discount,
     tolerance, floors, max_pairs, max_length, ranges, futures, pair, value,
 ):  # fmt: skip
-    """The same, with memory for the predecessors of a slice: a kernel that allocates counts
-    references for every pair that it raises."""
+    """The same, in memory from `_allocate_slice`: a kernel that allocates counts references at each
+    pair that it raises."""
     states = np.int64(d.shape[0])
     actions = (starts.shape[0] - 1) // states
     flat, flat_marked = d.reshape(-1), marked.reshape(-1)
@@ -112,6 +109,15 @@ def _propagate_slices(
     for k in range(at, end):
         queue[k - at] = queue[k]
     return end - at, m, visited
+
+
+@njit(inline="always")
+def _allocate_slice(actions):
+    """Return memory for the ranges of a slice, their values, and a batch of predecessors with
+    theirs."""
+    max_ranges = SLICE_SIZE * actions + 1
+    ranges, futures = np.empty((max_ranges, 4), np.int64), np.empty(max_ranges)
+    return ranges, futures, np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
 
 
 @njit(inline="always")
@@ -245,9 +251,7 @@ def _search_predecessors(
     actions = (starts.shape[0] - 1) // states
     flat, flat_marked = d.reshape(-1), marked.reshape(-1)
     capacity = candidates.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
-    max_ranges = SLICE_SIZE * actions + 1
-    ranges, futures = np.empty((max_ranges, 4), np.int64), np.empty(max_ranges)
-    pair, value = np.empty(BATCH_SIZE, np.int64), np.empty(BATCH_SIZE)
+    ranges, futures, pair, value = _allocate_slice(actions)
     for chunk in range(low, high):
         end = num_pairs * (chunk + 1) // NUM_CHUNKS
         for at in range(num_pairs * chunk // NUM_CHUNKS, end, SLICE_SIZE):
