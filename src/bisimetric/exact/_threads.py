@@ -43,16 +43,6 @@ def count_useful_threads(size: int, min_parallel_size: int) -> int:
     return threads if is_worth_it else 1
 
 
-def limit_threads(size: int, size_per_thread: int) -> int:
-    """Return the threads of this process, but no more than have so much to do each.
-
-    >>> limit_threads(199, size_per_thread=100)
-    1
-    """
-    most = size // size_per_thread
-    return min(numba.get_num_threads(), most) if most > 1 else 1
-
-
 def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int) -> list[T]:
     """Return `work(low, high)` for the chunks of `range(size)`, in order.
 
@@ -110,8 +100,8 @@ def share_parts(work: Callable[[NDArray[np.int64]], T], num_parts: int, min_part
             raise
         return results
 
-    threads = limit_threads(num_parts, min_parts)
-    if threads == 1:
+    threads = min(numba.get_num_threads(), num_parts // min_parts)
+    if threads <= 1:
         return run()
     loop = _ParallelLoop(run, list(range(threads + 1)))
     loops = start_workers(numba.get_num_threads() - 1)

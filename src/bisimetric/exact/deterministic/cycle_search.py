@@ -15,11 +15,12 @@ distance exceeds the level.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.exact._phases import plan_items, share_phases
-from bisimetric.exact._threads import limit_threads, map_chunks
+from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.deterministic import cycle_kernels
 from bisimetric.exact.deterministic.pair_kernels import one_minus_power
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
@@ -199,7 +200,10 @@ class _Search:
         ends = np.zeros((NUM_PARTITIONS, NUM_CHUNKS), np.int64)
         counts, cycles = np.zeros((2, NUM_PARTITIONS), np.int64)
         min_gain = MIN_GAIN * (1 - self.discount) * level
-        plan = plan_items(PHASES, limit_threads(size, ENTRIES_PER_THREAD))
+        num_threads = max(1, size // ENTRIES_PER_THREAD)
+        if num_threads > 1:
+            num_threads = min(num_threads, numba.get_num_threads())
+        plan = plan_items(PHASES, num_threads)
         share_phases(
             lambda progress, part: cycle_kernels.search_parts(
                 progress, part, plan.parts, self.successor, self.reward, self.discount, level,
