@@ -7,6 +7,8 @@ then lets other threads and processes run on its core, and at last sleeps.
 
 A phase consists of parts, which are claimed in order. The earliest part that is not done never
 waits, and a thread that has no core has claimed nothing, so that no loop waits for it.
+
+A loop may repeat its phases, round after round, until the kernel ends it.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ MAX_PART_ENTRIES = 2**24
 MAX_CALL_ENTRIES = 2**25
 """Entries of the parts that a thread runs, on average, before it returns to Python, where it can be
 interrupted."""
-NUM_DONE = 16
-"""Where the parts that are done are counted; the first entry counts those that are claimed. They
-are on different cache lines."""
+NUM_DONE, NUM_PARTS = 16, 32
+"""Where the parts that are done are counted, and how many there are in all rounds; the first entry
+counts those that are claimed. They are on different cache lines."""
 MAX_SPINS, MAX_YIELDS = 500, 500
 """Times that a thread looks whether a phase has ended before it lets other threads run, and how
 often it does that before it sleeps. To wake up takes longer, and one thread after the other."""
@@ -66,11 +68,13 @@ class Plan(NamedTuple):
             last, and the label of the phase.
         num_threads: threads that are worth starting.
         parts_per_call: how many parts a thread runs before it returns to Python.
+        repeats: whether the phases are repeated until the kernel calls `end_rounds`.
     """
 
     parts: NDArray[np.int64]
     num_threads: int
     parts_per_call: int
+    repeats: bool = False
 
 
 def choose_num_threads(entries: int, min_parallel_entries: int) -> int:
@@ -113,7 +117,7 @@ def plan_phases(phases: Sequence[Phase], num_threads: int, min_parallel_entries:
 
 
 @functools.lru_cache
-def plan_items(sizes: tuple[int, ...], num_threads: int) -> Plan:
+def plan_items(sizes: tuple[int, ...], num_threads: int, *, repeats: bool = False) -> Plan:
     """Plan phases of so many items each; the label of a phase is its number.
 
     >>> plan_items((2, 1), 1).parts
@@ -121,7 +125,7 @@ def plan_items(sizes: tuple[int, ...], num_threads: int) -> Plan:
            [1, 0, 1, 1]])
     """
     phases = [Phase((k,), 0, np.ones(size, np.int64)) for k, size in enumerate(sizes)]
-    return plan_phases(phases, num_threads, 1)
+    return plan_phases(phases, num_threads, 1)._replace(repeats=repeats)
 
 
 @njit(cache=True, nogil=True)
@@ -131,26 +135,26 @@ def start_part(
     """Claim the next part, or take a claimed one, and wait for the phases before its own.
 
     Returns the part, or `NO_PART` if none is left, and whether it may be run: where that takes
-    long, the thread should return the part, and sleep.
+    long, the thread should return the part, and sleep. Parts of later rounds have larger numbers.
     """
     if part == NO_PART:
         part = claim_part(progress)
-    if part >= len(parts):
-        return NO_PART, False
-    return part, wait_for_parts(progress, parts[part, 0])
+    num_before = count_parts_before(parts, part)
+    for k in range(MAX_SPINS + MAX_YIELDS):
+        is_ready = load(progress, NUM_DONE) >= num_before
+        # Read after the other: the round before may have been the last.
+        if part >= load(progress, NUM_PARTS):
+            return NO_PART, False
+        if is_ready:
+            return part, True
+        _wait(k)
+    return part, False
 
 
 @njit(cache=True, nogil=True)
-def wait_for_parts(progress: NDArray[np.int64], count: int) -> bool:
-    """Wait until so many parts are done, but not for long; return whether they are."""
-    for k in range(MAX_SPINS + MAX_YIELDS):
-        if load(progress, NUM_DONE) >= count:
-            return True
-        if k < MAX_SPINS:
-            pause()
-        else:
-            yield_core()
-    return False
+def count_parts_before(parts: NDArray[np.int64], part: int) -> int:
+    """Return the number of parts of earlier rounds and phases."""
+    return part // len(parts) * len(parts) + parts[part % len(parts), 0]
 
 
 @njit(cache=True, nogil=True)
@@ -158,6 +162,31 @@ def finish_part(progress: NDArray[np.int64]) -> int:
     """Count a part as done; return that the thread has none."""
     increase(progress, NUM_DONE)
     return NO_PART
+
+
+@njit(cache=True, nogil=True)
+def end_rounds(progress: NDArray[np.int64], parts: NDArray[np.int64], part: int) -> None:
+    """Make the round of a part the last one. To be called in its last phase, which has one part."""
+    progress[NUM_PARTS] = (part // len(parts) + 1) * len(parts)
+
+
+@njit(cache=True, nogil=True)
+def _wait_for_end(progress: NDArray[np.int64]) -> bool:
+    """Wait until all parts are done, but not for long; return whether they are."""
+    for k in range(MAX_SPINS + MAX_YIELDS):
+        if load(progress, NUM_DONE) >= load(progress, NUM_PARTS):
+            return True
+        _wait(k)
+    return False
+
+
+@njit(inline="always")
+def _wait(attempt: int) -> None:
+    """Wait for some cycles, or, after many attempts, let other threads run."""
+    if attempt < MAX_SPINS:
+        pause()
+    else:
+        yield_core()
 
 
 def share_phases(work: Callable[[NDArray[np.int64], int], int], plan: Plan) -> None:
@@ -168,12 +197,12 @@ def share_phases(work: Callable[[NDArray[np.int64], int], int], plan: Plan) -> N
         part, is_ready = start_part(progress, plan.parts, part)
         if not is_ready:
             return part
-        ...  # run it
+        ...  # run plan.parts[part], or, in rounds, plan.parts[part % len(plan.parts)]
         part = finish_part(progress)
 
     An error or an interrupt in one thread ends the loop on all.
     """
-    loop = _PhaseLoop(work, plan.parts)
+    loop = _PhaseLoop(work, plan)
     if plan.num_threads == 1:
         loop.run_parts()
     else:
@@ -183,11 +212,10 @@ def share_phases(work: Callable[[NDArray[np.int64], int], int], plan: Plan) -> N
 class _PhaseLoop:
     """The progress of a loop, and the threads that take part."""
 
-    def __init__(
-        self, work: Callable[[NDArray[np.int64], int], int], parts: NDArray[np.int64]
-    ) -> None:
-        self._work, self._parts, self._num_parts = work, parts, len(parts)
-        self._progress = np.zeros(2 * NUM_DONE, np.int64)
+    def __init__(self, work: Callable[[NDArray[np.int64], int], int], plan: Plan) -> None:
+        self._work, self._parts = work, plan.parts
+        self._progress = np.zeros(3 * NUM_DONE, np.int64)
+        self._progress[NUM_PARTS] = np.iinfo(np.int64).max if plan.repeats else len(plan.parts)
         self._num_active = 0
         self._failure: BaseException | None = None
         self._changed = threading.Condition()
@@ -202,8 +230,8 @@ class _PhaseLoop:
             for _ in range(num_threads - 1):
                 loops.put(self)
             self.run_parts()
-            while self._failure is None and not wait_for_parts(self._progress, self._num_parts):
-                self._sleep_until(self._num_parts)
+            while self._failure is None and not _wait_for_end(self._progress):
+                self._sleep_until(self._progress[NUM_PARTS])
         except BaseException as failure:
             self._stop(failure)
         if self._failure is not None:
@@ -230,20 +258,20 @@ class _PhaseLoop:
 
     def run_parts(self) -> None:
         """Run parts until none is left, or another thread fails."""
-        part = NO_PART
-        while self._failure is None and (part != NO_PART or self._progress[0] < self._num_parts):
-            part = self._work(self._progress, part)
+        part, progress = NO_PART, self._progress
+        while self._failure is None and (part != NO_PART or progress[0] < progress[NUM_PARTS]):
+            part = self._work(progress, part)
             if part != NO_PART:
-                self._sleep_until(self._parts[part, 0])
+                self._sleep_until(count_parts_before(self._parts, part))
 
     def _sleep_until(self, count: int) -> None:
-        """Sleep until so many parts are done, or a thread fails."""
-        delay = MIN_SLEEP
-        while self._failure is None and self._progress[NUM_DONE] < count:
+        """Sleep until so many parts are done, or all, or a thread fails."""
+        delay, progress = MIN_SLEEP, self._progress
+        while self._failure is None and progress[NUM_DONE] < min(count, progress[NUM_PARTS]):
             time.sleep(delay)
             delay = min(2 * delay, MAX_SLEEP)
 
     def _stop(self, failure: BaseException) -> None:
         with self._changed:
             self._failure = self._failure or failure
-        self._progress[0] = self._num_parts
+        self._progress[NUM_PARTS] = 0

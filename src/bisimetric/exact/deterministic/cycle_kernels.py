@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bisimetric._transport import NO_ALLOCATION
 from bisimetric.exact._intrinsics import prefetch
-from bisimetric.exact._phases import finish_part, start_part
+from bisimetric.exact._phases import end_rounds, finish_part, start_part
 from bisimetric.exact.deterministic.propagation_kernels import (
+    APPEND,
     APPLY,
     NUM_CHUNKS,
     NUM_PARTITIONS,
@@ -28,6 +30,11 @@ MIN_BATCH_FRACTION = 1 / 4
 """Entries of the next best bucket are added to a batch that is filled less than that."""
 PREFETCH_DISTANCE, ENTRIES_AHEAD = 4, 16
 """Entries whose pairs are read into the cache ahead: with their successors, and alone."""
+COUNT, LISTED, SIZE, LAST, NUM_ROUNDS = 0, 1, 2, 3, 4
+"""The state of a search: the number of entries, those before the last step, the entries of the next
+batch, the first entry that closes a cycle, and the steps of this call."""
+MAX_CALL_ROUNDS = 256
+"""Steps after which a thread returns to Python, where it can be interrupted."""
 NONE, LEFT, REACHED, WAITING = -1, -2, -3, -4
 """Instead of the next entry in a bucket: there is none; the path is not continued; the pair has
 been reached before, by a path of a smaller surplus; the entry is taken out of its bucket while the
@@ -119,7 +126,7 @@ def list_starts(starts, surplus, pairs, values, links, heads):
     return n
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def take_batch(values, links, heads, low, high, width, batch):
     """Put the entries from `low` to `high` into the buckets of their surplus, of some width, and
     take the best ones out. Returns how many are in `batch`."""
@@ -167,49 +174,71 @@ def raise_level(surplus, pairs, values, links, heads, low, high, discount, incre
 
 @njit(cache=True, nogil=True)
 def search_parts(
-    progress, part, parts, successor, reward, discount, level, min_gain, surplus, pairs, values,
-    links, num_entries, batch, candidate_pairs, candidate_values, candidate_links, ends, counts,
-    cycles,
+    progress, part, parts, successor, reward, discount, level, min_gain, width, max_entries,
+    surplus, pairs, values, links, heads, batch, candidate_pairs, candidate_values,
+    candidate_links, ends, counts, cycles, state,
 ):  # fmt: skip
-    """Take one step from the entries of a batch, see `cycle_search._Search.search_level`."""
+    """Take one step per round from the entries of a batch, see
+    `cycle_search._Search.search_level`."""
+    memory = _allocate_stack(successor.shape[1])
     while True:
         part, is_ready = start_part(progress, parts, part)
         if not is_ready:
             return part
-        _, low, high, kind = parts[part]
+        _, low, high, kind = parts[part % len(parts)]
         if kind == SEARCH:
             _find_candidates(
                 successor, reward, discount, level, min_gain, surplus, pairs, values, links, batch,
-                candidate_pairs, candidate_values, candidate_links, ends, low, high,
+                state[SIZE], candidate_pairs, candidate_values, candidate_links, ends, low, high,
+                memory,
             )  # fmt: skip
         elif kind == APPLY:
             _apply_candidates(
                 surplus, min_gain, candidate_pairs, candidate_values, candidate_links, ends, counts,
                 low, high,
             )  # fmt: skip
-        else:
+        elif kind == APPEND:
             _append_entries(
-                pairs, values, links, num_entries, candidate_pairs, candidate_values,
+                pairs, values, links, state[COUNT], candidate_pairs, candidate_values,
                 candidate_links, counts, cycles, low, high,
             )  # fmt: skip
+        else:
+            ends[:] = 0
+            state[COUNT] += counts.sum()
+            for cycle in cycles:
+                if cycle != NONE and (state[LAST] == NONE or cycle < state[LAST]):
+                    state[LAST] = cycle
+            if state[LAST] == NONE:
+                state[SIZE] = take_batch(
+                    values, links, heads, state[LISTED], state[COUNT], width, batch
+                )
+                state[LISTED] = state[COUNT]
+            state[NUM_ROUNDS] += 1
+            has_ended = state[SIZE] == 0 or state[COUNT] > max_entries
+            if has_ended or state[LAST] != NONE or state[NUM_ROUNDS] == MAX_CALL_ROUNDS:
+                end_rounds(progress, parts, part)
         part = finish_part(progress)
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
+def _allocate_stack(actions):
+    """Return memory for `_has_path` of `STEP_DEPTH` steps."""
+    size = STEP_DEPTH * actions + 1
+    return np.empty((3, size), np.int64), np.empty(size)
+
+
+@njit(nogil=True, **NO_ALLOCATION)
 def _find_candidates(
-    successor, reward, discount, level, min_gain, surplus, pairs, values, links, batch,
-    candidate_pairs, candidate_values, candidate_links, ends, low, high,
+    successor, reward, discount, level, min_gain, surplus, pairs, values, links, batch, size,
+    candidate_pairs, candidate_values, candidate_links, ends, low, high, memory,
 ):  # fmt: skip
     """Find the next pairs whose surplus increases, and whether they have a path from there."""
     states, actions = successor.shape
     least, scale = (1 - discount) * level, 1 / discount
-    stack, needs = (
-        np.empty((3, STEP_DEPTH * actions + 1), np.int64),
-        np.empty(STEP_DEPTH * actions + 1),
-    )
+    stack, needs = memory
     first, second, steps = stack[0], stack[1], stack[2]
     for chunk in range(low, high):
-        begin, end = len(batch) * chunk // NUM_CHUNKS, len(batch) * (chunk + 1) // NUM_CHUNKS
+        begin, end = size * chunk // NUM_CHUNKS, size * (chunk + 1) // NUM_CHUNKS
         for k in range(begin, end):
             if k + PREFETCH_DISTANCE < end:
                 ahead = pairs[batch[k + PREFETCH_DISTANCE]]
@@ -242,7 +271,7 @@ def _find_candidates(
                 ends[partition, chunk] = n + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _apply_candidates(
     surplus, min_gain, candidate_pairs, candidate_values, candidate_links, ends, counts, low, high
 ):
@@ -267,7 +296,7 @@ def _apply_candidates(
         counts[partition] = n
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **NO_ALLOCATION)
 def _append_entries(
     pairs, values, links, num_entries, candidate_pairs, candidate_values, candidate_links, counts,
     cycles, low, high,

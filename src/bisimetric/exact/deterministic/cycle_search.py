@@ -162,25 +162,16 @@ class _Search:
         num_listed = count
         max_entries = len(self.entry_pairs) - len(self.batch) * self.successor.shape[1]
         while True:
-            # A path of the largest gaps only would have a surplus of several times the mean gap.
-            width = 8 * (1 - self.discount) * level / cycle_kernels.NUM_BUCKETS
-            size = cycle_kernels.take_batch(
-                self.entry_values, self.links, self.heads, num_listed, count, width, self.batch
-            )
-            if size == 0 or count > max_entries:
+            count, num_listed, last = self._take_steps(level, count, num_listed, max_entries)
+            if last == cycle_kernels.NONE or not self._add_path(self._trace_path(last)):
                 return count
-            num_listed = count
-            count, last = self._take_step(level, count, size)
-            if last != cycle_kernels.NONE:
-                if not self._add_path(self._trace_path(last)):
-                    return count
-                new_level = max(level, self.value * (1 + MIN_IMPROVEMENT))
-                cycle_kernels.raise_level(
-                    self.surplus, self.entry_pairs, self.entry_values, self.links, self.heads,
-                    num_listed, count, self.discount, new_level - level,
-                )  # fmt: skip
-                level, num_listed = new_level, 0
-                max_entries = min(max_entries, max(MIN_CAPACITY, int(CLIMB_FACTOR * count)))
+            new_level = max(level, self.value * (1 + MIN_IMPROVEMENT))
+            cycle_kernels.raise_level(
+                self.surplus, self.entry_pairs, self.entry_values, self.links, self.heads,
+                num_listed, count, self.discount, new_level - level,
+            )  # fmt: skip
+            level, num_listed = new_level, 0
+            max_entries = min(max_entries, max(MIN_CAPACITY, int(CLIMB_FACTOR * count)))
 
     def _add_path(self, path: list[int]) -> bool:
         """Keep a path into a cycle if it is worth more than the best so far. Returns whether it is.
@@ -194,28 +185,41 @@ class _Search:
         self.pairs, self.values = pairs[used:], values[used:]
         return True
 
-    def _take_step(self, level: float, count: int, size: int) -> tuple[int, int]:
-        """Take one step from the entries of a batch; return the number of entries, and the first
+    def _take_steps(
+        self, level: float, count: int, num_listed: int, max_entries: int
+    ) -> tuple[int, int, int]:
+        """Take steps from the best entries, in batches, until one closes a cycle, none is left, or
+        there are too many. Returns the number of entries, that before the last step, and the first
         that closes a cycle."""
+        min_gain = MIN_GAIN * (1 - self.discount) * level
+        # A path of the largest gaps only would have a surplus of several times the mean gap.
+        width = 8 * (1 - self.discount) * level / cycle_kernels.NUM_BUCKETS
         ends = np.zeros((NUM_PARTITIONS, NUM_CHUNKS), np.int64)
         counts, cycles = np.zeros((2, NUM_PARTITIONS), np.int64)
-        min_gain = MIN_GAIN * (1 - self.discount) * level
-        num_threads = max(1, size // ENTRIES_PER_THREAD)
+        num_threads = max(1, len(self.batch) // ENTRIES_PER_THREAD)
         if num_threads > 1:
             num_threads = min(num_threads, numba.get_num_threads())
-        plan = plan_items(PHASES, num_threads)
-        share_phases(
-            lambda progress, part: cycle_kernels.search_parts(
-                progress, part, plan.parts, self.successor, self.reward, self.discount, level,
-                min_gain, self.surplus, self.entry_pairs, self.entry_values, self.links, count,
-                self.batch[:size], self.candidate_pairs, self.candidate_values,
-                self.candidate_links, ends, counts, cycles,
+        plan = plan_items(PHASES, num_threads, repeats=True)
+        size, last = (
+            cycle_kernels.take_batch(
+                self.entry_values, self.links, self.heads, num_listed, count, width, self.batch
             ),
-            plan,
-        )  # fmt: skip
-        closed = cycles[cycles != cycle_kernels.NONE]
-        last = int(closed.min()) if len(closed) else cycle_kernels.NONE
-        return count + int(counts.sum()), last
+            cycle_kernels.NONE,
+        )
+        num_listed = count
+        while last == cycle_kernels.NONE and size > 0 and count <= max_entries:
+            state = np.array([count, num_listed, size, last, 0], np.int64)
+            share_phases(
+                lambda progress, part, state=state: cycle_kernels.search_parts(
+                    progress, part, plan.parts, self.successor, self.reward, self.discount, level,
+                    min_gain, width, max_entries, self.surplus, self.entry_pairs,
+                    self.entry_values, self.links, self.heads, self.batch, self.candidate_pairs,
+                    self.candidate_values, self.candidate_links, ends, counts, cycles, state,
+                ),
+                plan,
+            )  # fmt: skip
+            count, num_listed, size, last, _ = state.tolist()
+        return count, num_listed, last
 
     def clear(self) -> None:
         """Fill the matrix with zeros."""

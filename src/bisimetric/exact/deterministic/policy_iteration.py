@@ -55,8 +55,8 @@ MAX_ROUNDS = 1000
 """Rounds of policy iteration, which needs a few; with more, rounding makes it cycle."""
 NUM_BLOCKS = 8
 """Blocks of rows of an in-place sweep."""
-MAX_CYCLE_STARTS = 64
-"""Paths of a cycle evaluation during propagation."""
+MAX_ROW_STARTS, MAX_CYCLE_STARTS = 256, 64
+"""Paths of a cycle evaluation after a sweep, and during propagation: it runs on one core."""
 
 
 def solve(problem: DeterministicProblem) -> SolverResult:
@@ -186,9 +186,10 @@ class _PolicyIteration:
         return int(num_increased), float(residual.max()), float(largest.max())
 
     def evaluate_steepest_cycles(self) -> None:
-        """Evaluate the cycles from the steepest increase of each row, then from more and more
+        """Evaluate the cycles from the steepest increases of some rows, then from more and more
         increased pairs, while that is productive."""
         rows = np.flatnonzero(self.row_stats[:, 0])
+        rows = rows[:: 1 + len(rows) // MAX_ROW_STARTS]
         starts = rows * len(self.d) + self.row_stats[rows, 3].astype(np.int64)
         self.evaluate_cycles(starts)
         stride = 64
@@ -233,12 +234,12 @@ class _PolicyIteration:
             if num_listed > max_listed:
                 break
             max_listed = min(max_listed, max_growth * num_listed)
-            if not lists.propagate():
-                break
             # Cycle evaluation takes no more of the time than propagation, and less and less while
             # it finds nothing: it runs on one core.
-            interval = visits_per_step * self.path_steps
-            if lists.num_visited - last_evaluation >= interval and lists.queue_length:
+            next_evaluation = last_evaluation + visits_per_step * self.path_steps
+            if not lists.propagate(max_listed, min(limit, next_evaluation)):
+                break
+            if lists.num_visited >= next_evaluation and lists.queue_length:
                 count = min(lists.queue_length, MAX_CYCLE_STARTS)
                 starts = np.linspace(0, lists.queue_length - 1, count).astype(np.int64)
                 self.evaluate_cycles(lists.queue[starts])

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric.exact._phases import choose_num_threads, plan_items, share_phases
 from bisimetric.exact.deterministic import propagation_kernels, table_kernels
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
-from bisimetric.exact.deterministic.propagation_kernels import NUM_CHUNKS, NUM_PARTITIONS, PHASES
+from bisimetric.exact.deterministic.propagation_kernels import (
+    NUM_CHUNKS,
+    NUM_PARTITIONS,
+    PHASES,
+    SPLIT_PHASES,
+)
 
 CAPACITY = 0.06
 """Pairs of a queue, and predecessors of a slice, as a fraction of all pairs."""
@@ -32,6 +38,12 @@ PAIRS_PER_CALL = 2**13
 """Pairs that are propagated on one thread before cycles are evaluated."""
 MIN_PARALLEL_PAIRS = 2**10
 """Pairs that are worth several threads: most reads of their predecessors miss the cache."""
+GROWTH_PER_CALL = 4
+"""A queue that is so many times as long as at first is worth more threads."""
+MAX_CALL_VISITS = 2**26
+"""Predecessors visited before a thread returns to Python, where it can be interrupted."""
+MIN_PARALLEL_PENDING = 2**17
+"""Pending pairs that are worth several threads, when they are split."""
 
 
 class WorkLists:
@@ -53,7 +65,8 @@ class WorkLists:
         self.problem, self.d = problem, d
         self.marked = np.zeros((states, states), np.uint8)
         capacity = int(CAPACITY * self.num_pairs) + NUM_CHUNKS * NUM_PARTITIONS
-        self.queue, self.next_queue, self.following_queue = np.empty((3, capacity), np.int64)
+        self.queues, self.next_queue = np.empty((2, capacity), np.int64), np.empty(capacity, np.int64)
+        self.turn = 0
         self.candidates, self.candidate_values = np.empty(capacity, np.int64), np.empty(capacity)
         capacity = int(PENDING_CAPACITY * self.num_pairs) + NUM_CHUNKS * NUM_PARTITIONS
         self.pending, self.pending_values = np.empty(capacity, np.int64), np.empty(capacity)
@@ -63,6 +76,11 @@ class WorkLists:
         self.row_starts = np.zeros(states + 1, np.int64)
         s, t = sample_pairs(states, 20_000)
         self.sample_pairs = (np.maximum(s, t), np.minimum(s, t))
+
+    @property
+    def queue(self) -> NDArray[np.int64]:
+        """The queue, of `queue_length` pairs."""
+        return self.queues[self.turn]
 
     def clear(self) -> None:
         """Remove all pairs, and mirror the matrix, for the next sweep."""
@@ -87,10 +105,20 @@ class WorkLists:
         size = max(MIN_LAYER, min(LAYER_FRACTION * self.num_pending, MAX_LAYER * self.num_pairs))
         fraction = min(1.0, size / self.num_pending)
         self.floors[0] = sample[int((1 - fraction) * len(sample))]
-        self.queue_length, self.num_pending = propagation_kernels.split(
-            self.marked, self.pending, self.pending_values, self.num_pending, self.floors[0],
-            self.queue,
+        counts = np.zeros((NUM_CHUNKS, 2), np.int64)
+        plan = plan_items(
+            SPLIT_PHASES, choose_num_threads(self.num_pending, MIN_PARALLEL_PENDING)
+        )
+        share_phases(
+            lambda progress, part: propagation_kernels.split_parts(
+                progress, part, plan.parts, self.marked, self.pending, self.pending_values,
+                self.num_pending, self.floors[0], self.next_queue, self.candidates, self.queue,
+                counts,
+            ),
+            plan,
         )  # fmt: skip
+        num_taken, self.queue_length = (int(total) for total in counts.sum(axis=0))
+        self.num_pending -= num_taken
         return True
 
     def _list_marked(self) -> bool:
@@ -114,14 +142,17 @@ class WorkLists:
         """Remove the lower half of the pending pairs from the list; they stay marked."""
         values = self.pending_values[: self.num_pending]
         self.floors[1] = np.median(values[:: -(-len(values) // NUM_SAMPLES)])
-        is_kept = values >= self.floors[1]
-        self.num_pending = int(is_kept.sum())
-        self.pending[: self.num_pending] = self.pending[: len(values)][is_kept]
-        self.pending_values[: self.num_pending] = values[is_kept]
+        self.num_pending = propagation_kernels.keep_largest(
+            self.pending, values, self.floors[1]
+        )
 
-    def propagate(self) -> bool:
+    def propagate(self, max_listed: float = np.inf, max_visited: float = np.inf) -> bool:
         """Propagate pairs of the queue: each d(x, y) that leads to (s, t) is raised to
-        gap + discount * d(s, t). Returns False where a pair has too many predecessors."""
+        gap + discount * d(s, t). Returns False where a pair has too many predecessors.
+
+        May end before the queue is empty, and does where both lists have more than `max_listed`
+        pairs, or after so many visits in all.
+        """
         p = self.problem
         if self.queue_length <= MAX_SERIAL_PAIRS:
             self.queue_length, self.num_pending, visited = propagation_kernels.propagate_serially(
@@ -134,25 +165,31 @@ class WorkLists:
         length = propagation_kernels.select_slice(
             self.queue, self.queue_length, self.index[0], len(self.d), len(self.candidates)
         )
+        if length == 0:
+            return False
+        num_threads = choose_num_threads(self.queue_length, MIN_PARALLEL_PAIRS)
+        has_all_threads = num_threads == numba.get_num_threads()
+        max_length = len(self.queue) if has_all_threads else GROWTH_PER_CALL * self.queue_length
+        max_visited = min(max_visited, self.num_visited + MAX_CALL_VISITS)
+        limits = np.array([MAX_SERIAL_PAIRS, max_length, max_listed, max_visited])
+        state = np.array(
+            [self.turn, length, self.queue_length, self.num_pending, self.num_visited], np.int64
+        )
         ends = np.zeros((NUM_CHUNKS, NUM_PARTITIONS), np.int64)
         counts = np.zeros((NUM_PARTITIONS, 2), np.int64)
         num_visited = np.zeros(NUM_CHUNKS, np.int64)
-        plan = plan_items(PHASES, choose_num_threads(length, MIN_PARALLEL_PAIRS))
+        plan = plan_items(PHASES, num_threads, repeats=True)
         share_phases(
             lambda progress, part: propagation_kernels.propagate_parts(
-                progress, part, plan.parts, self.d, self.queue, self.queue_length, length,
-                self.following_queue, self.next_queue, self.pending, self.pending_values,
-                self.num_pending, self.marked, self.candidates, self.candidate_values, *self.index,
-                p.discount, p.residual_tolerance, self.floors, ends, counts, num_visited,
+                progress, part, plan.parts, self.d, self.queues, self.next_queue, self.pending,
+                self.pending_values, self.marked, self.candidates, self.candidate_values,
+                *self.index, p.discount, p.residual_tolerance, self.floors, state, limits, ends,
+                counts, num_visited,
             ),
             plan,
         )  # fmt: skip
-        self.queue, self.following_queue = self.following_queue, self.queue
-        num_queued, num_listed = counts.sum(axis=0)
-        self.queue_length = min(len(self.queue), self.queue_length - length + int(num_queued))
-        self.num_pending = min(len(self.pending), self.num_pending + int(num_listed))
-        self.num_visited += int(num_visited.sum())
-        return bool(length > 0)
+        self.turn, length, self.queue_length, self.num_pending, self.num_visited = state.tolist()
+        return length > 0 or self.queue_length == 0
 
 
 def index_predecessors(

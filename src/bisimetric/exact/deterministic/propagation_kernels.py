@@ -12,7 +12,7 @@ from numba import njit
 
 from bisimetric._transport import NO_ALLOCATION
 from bisimetric.exact._intrinsics import prefetch
-from bisimetric.exact._phases import finish_part, start_part
+from bisimetric.exact._phases import end_rounds, finish_part, start_part
 from bisimetric.exact.deterministic.pair_kernels import PENDING, QUEUED, raise_value
 
 SLICE_SIZE, BATCH_SIZE = 64, 256
@@ -22,40 +22,108 @@ PARTITION_SHIFT = 6
 """So many pairs in a row, as a power of 2, are in the same partition."""
 NUM_CHUNKS = 32
 """Chunks of a slice that are searched in parallel; fixed, so that the order is too."""
-SAMPLE_STRIDE = 16
-"""One of so many pairs of the queue is in the sample by which predecessors are counted."""
+NUM_SAMPLES, SAMPLE_MARGIN = 512, 1.25
+"""Pairs of the queue whose predecessors are counted, and the margin for the others. Only those that
+increase take memory."""
 PREFETCH_DISTANCE = 16
 """Candidates whose entries are read ahead: about as many reads as a core can have in flight."""
+FIND = 0
+SPLIT_PHASES = NUM_CHUNKS, NUM_CHUNKS + 1
+"""The phases of a split, and their items: pairs are found in chunks, which are then moved; the last
+item fills the gaps that they leave."""
 SEARCH, APPLY, APPEND = 0, 1, 2
-PHASES = NUM_CHUNKS, NUM_PARTITIONS, NUM_PARTITIONS
-"""The phases of the propagation of a slice, and their items."""
+PHASES = NUM_CHUNKS, NUM_PARTITIONS, NUM_PARTITIONS, 1
+"""The phases of the propagation of a slice, and their items: the last selects the next slice."""
+TURN, LENGTH, QUEUE_LENGTH, NUM_PENDING, VISITED = 0, 1, 2, 3, 4
+"""The state of a propagation: which of two queues is read, the pairs of the slice, and of the lists,
+and the predecessors visited so far."""
+MIN_LENGTH, MAX_LENGTH, MAX_LISTED, MAX_VISITED = 0, 1, 2, 3
+"""Its limits: the propagation ends where the queue is not longer than the first, or longer than the
+second, both lists are longer than the third, or so many predecessors have been visited."""
 
 
-@njit(cache=True)
-def split(marked, pending, pending_values, num_pending, floor, queue):
-    """Move the pending pairs of at least `floor` to the queue; return how many, and how many stay.
+@njit(nogil=True, **NO_ALLOCATION)
+def split_parts(
+    progress, part, parts, marked, pending, pending_values, num_pending, floor, positions, pairs,
+    queue, counts,
+):  # fmt: skip
+    """Move the pending pairs of at least `floor` to the queue, those of all chunks as many as fit
+    into its part of `positions` and `pairs`. The last ones fill the gaps.
 
-    Pairs that are not marked as pending have been propagated since, or are listed twice.
+    Pairs that are not marked have been propagated since. `counts` receives per chunk how many are
+    removed from the pending pairs, and how many of them are put into the queue.
     """
+    while True:
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, low, high, kind = parts[part]
+        for item in range(low, high):
+            if kind == FIND:
+                _find_largest(
+                    marked, pending, pending_values, num_pending, floor, positions, pairs, counts,
+                    item,
+                )  # fmt: skip
+            elif item < NUM_CHUNKS:
+                first, n = item * (len(pairs) // NUM_CHUNKS), counts[:item, 1].sum()
+                for k in range(counts[item, 1]):
+                    queue[n + k] = pairs[first + k]
+            else:
+                _fill_gaps(pending, pending_values, num_pending, positions, counts)
+        part = finish_part(progress)
+
+
+@njit(inline="always")
+def _find_largest(
+    marked, pending, pending_values, num_pending, floor, positions, pairs, counts, chunk
+):
+    """Find the pending pairs of a chunk of at least `floor`: their values become -1."""
     flat_marked = marked.reshape(-1)
-    n, m, k = 0, 0, 0
-    while k < num_pending and n < queue.shape[0]:
-        # Without a branch on the value, which would be mispredicted.
-        pair, value = pending[k], pending_values[k]
-        queue[n] = pending[m] = pair
-        pending_values[m] = value
-        n, m, k = n + (value >= floor), m + (value < floor), k + 1
-    while k < num_pending:
-        pending[m], pending_values[m] = pending[k], pending_values[k]
-        m, k = m + 1, k + 1
-    num_taken, n = n, 0
-    for k in range(num_taken):
-        prefetch(flat_marked, queue[min(k + PREFETCH_DISTANCE, num_taken - 1)])
-        if flat_marked[queue[k]] == PENDING:
-            flat_marked[queue[k]] = QUEUED
-            queue[n] = queue[k]
-            n += 1
-    return n, m
+    size = len(positions) // NUM_CHUNKS
+    first, n, m = chunk * size, 0, 0
+    low, high = num_pending * chunk // NUM_CHUNKS, num_pending * (chunk + 1) // NUM_CHUNKS
+    k = low
+    while k < high and n < size:  # without a branch on the value, which would be mispredicted
+        positions[first + n] = k
+        n += pending_values[k] >= floor
+        k += 1
+    for i in range(first, first + n):
+        prefetch(flat_marked, pending[positions[min(i + PREFETCH_DISTANCE, first + n - 1)]])
+        pending_values[positions[i]] = -1.0
+        # Pairs that are listed twice are also queued twice, in whatever order they are found.
+        pair = pending[positions[i]]
+        pairs[first + m] = pair
+        m += flat_marked[pair] != 0
+        flat_marked[pair] = QUEUED if flat_marked[pair] != 0 else 0
+    counts[chunk, 0], counts[chunk, 1] = n, m
+
+
+@njit(inline="always")
+def _fill_gaps(pending, pending_values, num_pending, positions, counts):
+    """Move the last pending pairs to the positions of those that were removed."""
+    size, last = len(positions) // NUM_CHUNKS, num_pending - 1
+    rest = num_pending - counts[:, 0].sum()
+    for chunk in range(NUM_CHUNKS):
+        for i in range(chunk * size, chunk * size + counts[chunk, 0]):
+            if positions[i] >= rest:
+                return
+            while pending_values[last] < 0.0:
+                last -= 1
+            pending[positions[i]], pending_values[positions[i]] = (
+                pending[last],
+                pending_values[last],
+            )
+            last -= 1
+
+
+@njit(cache=True, nogil=True)
+def keep_largest(pairs, values, floor):
+    """Move the pairs whose value is at least `floor` to the beginning; return how many there are."""
+    n = 0
+    for k in range(len(values)):  # without a branch, which would be mispredicted
+        pairs[n], values[n] = pairs[k], values[k]
+        n += values[k] >= floor
+    return n
 
 
 @njit(cache=True, nogil=True)
@@ -182,13 +250,13 @@ def _keep_increases(flat, pair, value, size, tolerance):
 def select_slice(queue, queue_length, starts, states, max_predecessors):
     """Return how many pairs of the queue have at most so many predecessors.
 
-    A sample decides whether all have, by far; only otherwise they are counted one by one.
+    A sample decides whether all have; only otherwise they are counted one by one.
     """
     actions = (starts.shape[0] - 1) // states
-    total = 0
-    for k in range(0, queue_length, SAMPLE_STRIDE):
+    total, stride = 0, 1 + queue_length // NUM_SAMPLES
+    for k in range(0, queue_length, stride):
         total += _count_predecessors(queue[k], starts, states, actions)
-    if 2 * SAMPLE_STRIDE * total <= max_predecessors:
+    if SAMPLE_MARGIN * stride * total <= max_predecessors:
         return queue_length
     total = 0
     for k in range(queue_length):
@@ -209,38 +277,61 @@ def _count_predecessors(pair, starts, states, actions):
 
 @njit(cache=True, nogil=True)
 def propagate_parts(
-    progress, part, parts, d, queue, queue_length, length, following_queue, next_queue, pending,
-    pending_values, num_pending, marked, candidates, candidate_values, starts, predecessors,
-    rewards, discount, tolerance, floors, ends, counts, num_visited,
+    progress, part, parts, d, queues, next_queue, pending, pending_values, marked, candidates,
+    candidate_values, starts, predecessors, rewards, discount, tolerance, floors, state, limits,
+    ends, counts, num_visited,
 ):  # fmt: skip
-    """Propagate the first `length` pairs of the queue, see `propagation.WorkLists.propagate`."""
+    """Propagate slices of the queue, one per round, see `propagation.WorkLists.propagate`."""
+    memory = _allocate_slice((starts.shape[0] - 1) // d.shape[0])
     while True:
         part, is_ready = start_part(progress, parts, part)
         if not is_ready:
             return part
-        _, low, high, kind = parts[part]
+        _, low, high, kind = parts[part % len(parts)]
+        queue, following_queue = queues[state[TURN]], queues[1 - state[TURN]]
+        length, queue_length, num_pending = state[LENGTH], state[QUEUE_LENGTH], state[NUM_PENDING]
         if kind == SEARCH:
             _search_predecessors(
                 d, queue, length, marked, candidates, candidate_values, starts, predecessors,
-                rewards, discount, tolerance, ends, num_visited, low, high,
+                rewards, discount, tolerance, ends, num_visited, low, high, memory,
             )  # fmt: skip
         elif kind == APPLY:
             _apply_candidates(
                 d, next_queue, marked, candidates, candidate_values, tolerance, floors, ends,
                 counts, low, high,
             )  # fmt: skip
-        else:
+        elif kind == APPEND:
             _append_partitions(
                 queue, length, queue_length, following_queue, next_queue, pending, pending_values,
                 num_pending, candidates, candidate_values, counts, low, high,
             )  # fmt: skip
+        else:
+            state[QUEUE_LENGTH] = min(len(queue), queue_length - length + counts[:, 0].sum())
+            state[NUM_PENDING] = min(len(pending), num_pending + counts[:, 1].sum())
+            state[VISITED] += num_visited.sum()
+            state[LENGTH] = select_slice(
+                following_queue, state[QUEUE_LENGTH], starts, d.shape[0], len(candidates)
+            )
+            state[TURN] = 1 - state[TURN]
+            ends[:], num_visited[:] = 0, 0
+            if _is_last_round(state, limits):
+                end_rounds(progress, parts, part)
         part = finish_part(progress)
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
+def _is_last_round(state, limits):
+    """Return whether another round needs other threads, or none."""
+    length, num_pending = state[QUEUE_LENGTH], state[NUM_PENDING]
+    is_too_short = length <= limits[MIN_LENGTH] or state[LENGTH] == 0
+    is_too_long = length > limits[MAX_LENGTH] or length + num_pending > limits[MAX_LISTED]
+    return is_too_short or is_too_long or state[VISITED] >= limits[MAX_VISITED]
+
+
+@njit(nogil=True, **NO_ALLOCATION)
 def _search_predecessors(
     d, queue, num_pairs, marked, candidates, candidate_values, starts, predecessors, rewards,
-    discount, tolerance, ends, num_visited, low, high,
+    discount, tolerance, ends, num_visited, low, high, memory,
 ):  # fmt: skip
     """Find the predecessors of some chunks of a slice that increase.
 
@@ -251,7 +342,7 @@ def _search_predecessors(
     actions = (starts.shape[0] - 1) // states
     flat, flat_marked = d.reshape(-1), marked.reshape(-1)
     capacity = candidates.shape[0] // (NUM_CHUNKS * NUM_PARTITIONS)
-    ranges, futures, pair, value = _allocate_slice(actions)
+    ranges, futures, pair, value = memory
     for chunk in range(low, high):
         end = num_pairs * (chunk + 1) // NUM_CHUNKS
         for at in range(num_pairs * chunk // NUM_CHUNKS, end, SLICE_SIZE):
@@ -263,19 +354,9 @@ def _search_predecessors(
             for first in range(0, total, BATCH_SIZE):
                 size = min(BATCH_SIZE, total - first)
                 job, i, j = _list_predecessors(
-                    flat,
-                    ranges,
-                    futures,
-                    predecessors,
-                    rewards,
-                    states,
-                    job,
-                    i,
-                    j,
-                    size,
-                    pair,
+                    flat, ranges, futures, predecessors, rewards, states, job, i, j, size, pair,
                     value,
-                )
+                )  # fmt: skip
                 for k in range(_keep_increases(flat, pair, value, size, tolerance)):
                     partition = (pair[k] >> PARTITION_SHIFT) % NUM_PARTITIONS
                     count = ends[chunk, partition]
