@@ -11,6 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric import MDP
+from bisimetric.exact._intrinsics import pack_call
 from bisimetric.exact._phases import finish_part, share_phases, start_part
 from bisimetric.exact.deterministic import table_kernels
 
@@ -85,6 +86,11 @@ def _sweep_parts(progress, part, parts, d, backup, successor, reward, discount, 
         part = finish_part(progress)
 
 
+@njit(cache=True)
+def _prepare_sweep(pack, progress, parts, *arguments):  # type: ignore[no-untyped-def]
+    return pack_call(_sweep_parts, pack, (progress, parts, *arguments))
+
+
 @njit(cache=True, nogil=True, fastmath=table_kernels.NO_NANS)
 def _sweep_row(d, row, s, successor, reward, discount):  # type: ignore[no-untyped-def]
     """Compute a row of F(d), t < s; return the largest increase."""
@@ -123,12 +129,7 @@ def _sweeps(mdp: MDP) -> Iterator[tuple[NDArray[np.float64], float]]:
         for backward in (False, True)
     ]
     for plan in itertools.cycle(plans):
-        share_phases(
-            lambda progress, part, plan=plan: _sweep_parts(  # type: ignore[misc]
-                progress, part, plan.parts, d, backup, successor, reward, mdp.discount, change
-            ),
-            plan,
-        )
+        share_phases(_prepare_sweep, (d, backup, successor, reward, mdp.discount, change), plan)
         yield d, float(change.max())
 
 

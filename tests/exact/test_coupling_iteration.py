@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 import tracemalloc
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 
 from bisimetric import MDP, Distance, exact, worlds
 from bisimetric._transport import Costs
-from bisimetric.exact._intrinsics import claim_part
-from bisimetric.exact._threads import share_parts
 from bisimetric.exact.stochastic import move_cache, policy_iteration
 from bisimetric.exact.stochastic.policy_evaluation import EVALUATION_TOLERANCE, PolicyEvaluation
 from tests.oracles import apply_stochastic_operator
@@ -162,41 +158,6 @@ def test_a_linear_solver_that_fails_gives_way_to_value_iteration(
     monkeypatch.setattr(PolicyEvaluation, "solve", fail)
     found = run(kind, mdp)
     assert np.abs(found.values - reference.values).max() <= found.error + reference.error
-
-
-@njit
-def claim_all(counter: Any, claimed: Any) -> int:
-    """Count the parts that one call claims."""
-    count = 0
-    for _ in range(10):
-        part = claim_part(counter)
-        if part >= len(claimed):
-            break
-        claimed[part] += 1
-        count += 1
-    return count
-
-
-def test_every_part_is_claimed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numba.get_num_threads", lambda: 3)
-    claimed = np.zeros(1000, np.int64)
-    counts = share_parts(lambda counter: claim_all(counter, claimed), len(claimed), 2)
-    assert (claimed == 1).all()
-    assert sum(counts) == 1000
-    assert share_parts(lambda counter: claim_all(counter, claimed[:0]), 0, 2) == []
-
-
-def test_an_error_in_one_thread_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numba.get_num_threads", lambda: 3)
-    calls = []
-
-    def fail(counter: Any) -> None:
-        calls.append(counter)
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError, match="no"):
-        share_parts(fail, 10**9, 1)
-    assert len(calls) <= 3
 
 
 @pytest.mark.parametrize(

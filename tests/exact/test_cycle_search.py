@@ -78,9 +78,9 @@ def test_the_number_of_threads_changes_no_bit_of_a_search(monkeypatch: pytest.Mo
     assert len(alone[0]) > 0
     counted: list[int] = []
 
-    def share_and_count(work: Any, plan: Any) -> None:
+    def share_and_count(prepare: Any, arguments: Any, plan: Any) -> None:
         counted.append(plan.num_threads)
-        share_phases(work, plan)
+        share_phases(prepare, arguments, plan)
 
     monkeypatch.setattr(cycle_search, "share_phases", share_and_count)
     monkeypatch.setattr(cycle_search, "MIN_PARALLEL_STARTS", 1)
@@ -217,6 +217,36 @@ def test_propagation_raises_all_predecessors(
     assert excess.max() <= rounding
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("quantile", [0.0, 0.3, 0.9, 1.0])
+def test_the_largest_pending_pairs_are_moved_to_the_queue(
+    threads: int, quantile: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("numba.get_num_threads", lambda: threads)
+    monkeypatch.setattr(propagation, "MIN_PARALLEL_PENDING", 32)
+    monkeypatch.setattr(propagation, "MIN_LAYER", 1)
+    monkeypatch.setattr(propagation, "MAX_LAYER", 1.0)
+    monkeypatch.setattr(propagation, "LAYER_FRACTION", 1 - quantile)
+    monkeypatch.setattr(propagation, "CAPACITY", 1.0)
+    rng, states, count = np.random.default_rng(0), 60, 200
+    lists = WorkLists(build(worlds.load("random", states=states)), np.zeros((states, states)))
+    lower = np.flatnonzero(np.tri(states, k=-1).reshape(-1))
+    pairs, values = rng.choice(lower, count, replace=False), rng.random(count)
+    is_marked = rng.random(count) < 0.8
+    lists.pending[:count], lists.pending_values[:count] = pairs, values
+    lists.marked.reshape(-1)[pairs[is_marked]] = pair_kernels.PENDING
+    lists.num_pending = count
+    assert lists.start_layer()
+    is_taken = values >= lists.floors[0]
+    queue = lists.queue[: lists.queue_length].tolist()
+    assert queue == pairs[is_taken & is_marked].tolist()
+    assert (lists.marked.reshape(-1)[queue] == pair_kernels.QUEUED).all()
+    rest = lists.pending[: lists.num_pending], lists.pending_values[: lists.num_pending]
+    assert sorted(zip(*rest, strict=True)) == sorted(
+        zip(pairs[~is_taken], values[~is_taken], strict=True)
+    )
+
+
 @pytest.mark.parametrize("equal_gaps", [False, True])
 def test_more_pairs_than_a_list_holds_are_propagated(
     equal_gaps: bool, monkeypatch: pytest.MonkeyPatch
@@ -240,7 +270,7 @@ def test_the_rest_of_the_marked_pairs_is_not_taken_for_growth(
     mdp = worlds.load("random", states=300, discount=0.9)
     problem = build(mdp)
     iteration = policy_iteration._PolicyIteration(problem)
-    iteration.d[:] = exact.bisimulation(mdp).values
+    iteration.d[:] = exact.bisimulation(mdp, tol=1e-9).values
     lower = np.tri(300, k=-1, dtype=bool)
     iteration.lists.marked[lower] = pair_kernels.PENDING
     iteration.propagate(np.inf, max_growth=2)

@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 from numba import njit
-from numpy.typing import NDArray
 
+from bisimetric.exact._intrinsics import add, pack_call, pack_rows, sleep_briefly
 from bisimetric.exact._phases import (
     MAX_PART_ENTRIES,
-    NO_PART,
-    NUM_DONE,
     Phase,
     Plan,
     choose_num_threads,
+    end_rounds,
     finish_part,
+    plan_items,
     plan_phases,
     share_phases,
+    share_rows,
     start_part,
 )
 
@@ -49,6 +50,11 @@ def run_copies(progress: Any, part: int, parts: Any, max_parts: int, vectors: An
     return part
 
 
+@njit
+def prepare_copies(pack: Any, progress: Any, parts: Any, *arguments: Any) -> int:
+    return int(pack_call(run_copies, pack, (progress, parts, *arguments)))
+
+
 @pytest.fixture
 def many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.get_num_threads", lambda: 16)
@@ -62,11 +68,63 @@ def test_no_part_starts_before_the_phase_before_is_done(threads: int, max_parts:
     vectors = np.zeros((NUM_PHASES, SIZE), np.int64)
     for _ in range(20):
         vectors[:] = 0
-        share_phases(
-            lambda progress, part: int(run_copies(progress, part, plan.parts, max_parts, vectors)),
-            plan,
-        )
+        share_phases(prepare_copies, (max_parts, vectors), plan)
         assert (vectors == np.arange(NUM_PHASES)[:, None]).all()
+
+
+@njit(nogil=True)
+def run_sums(progress: Any, part: int, parts: Any, vectors: Any, num_rounds: int) -> int:
+    """Set a vector to the sums of two entries of the other one, in turn."""
+    while True:
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        _, low, high, phase = parts[part % len(parts)]
+        number = part // len(parts)
+        if phase == 0:
+            old, new = vectors[number % 2], vectors[1 - number % 2]
+            for k in range(low, high):
+                new[k] = (old[k] + old[(k + 1) % len(old)]) % 1_000_003
+        elif number + 1 == num_rounds:
+            end_rounds(progress, parts, part)
+        part = finish_part(progress)
+
+
+@njit
+def prepare_sums(pack: Any, progress: Any, parts: Any, *arguments: Any) -> int:
+    return int(pack_call(run_sums, pack, (progress, parts, *arguments)))
+
+
+@pytest.mark.usefixtures("many_threads")
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_rounds_are_repeated_until_the_kernel_ends_them(threads: int) -> None:
+    expected = np.arange(64)
+    for _ in range(100):
+        expected = (expected + np.roll(expected, -1)) % 1_000_003
+    for _ in range(20):
+        vectors = np.array([np.arange(64), np.zeros(64, np.int64)])
+        share_phases(prepare_sums, (vectors, 100), plan_items((64, 1), threads, repeats=True))
+        assert vectors[0].tolist() == expected.tolist()
+
+
+@njit(nogil=True)
+def count_rows(counts: Any, amounts: Any, low: int, high: int) -> None:
+    for k in range(low, high):
+        counts[k] += amounts[1]
+
+
+@njit
+def prepare_rows(pack: Any, *arguments: Any) -> int:
+    return int(pack_rows(count_rows, pack, arguments))
+
+
+@pytest.mark.usefixtures("many_threads")
+@pytest.mark.parametrize("min_parallel", [1, 10**9])
+@pytest.mark.parametrize("rows", [0, 1, 1000])
+def test_every_row_is_computed_once(rows: int, min_parallel: int) -> None:
+    counts = np.zeros(rows, np.int64)
+    share_rows(prepare_rows, (counts, (0.5, 3)), rows, 10, min_parallel)
+    assert (counts == 3).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -94,72 +152,100 @@ def test_short_loops_get_few_threads() -> None:
     assert choose_num_threads(10**6, 1000) == 16
 
 
-class Worker:
-    """Runs parts in Python, and fails at one of them."""
+@njit(nogil=True)
+def run_slowly(progress: Any, part: int, parts: Any, failing: int, done: Any, state: Any) -> int:
+    """Sleep in each part, and fail in one of them."""
+    part, is_ready = start_part(progress, parts, part)
+    if not is_ready:
+        return part
+    running = add(state, 0, 1) + 1
+    state[1] = max(state[1], running)
+    for _ in range(10):
+        sleep_briefly()
+    if part == failing:
+        raise ValueError("no")
+    done[part] += 1
+    add(state, 0, -1)
+    return int(finish_part(progress))
 
-    def __init__(self, parts: NDArray[np.int64], failing: int, failure: BaseException) -> None:
-        self.parts, self.failing, self.failure = parts, failing, failure
-        self.running, self.threads = 0, set[str]()
-        self.done: list[int] = []
-        self.lock = threading.Lock()
 
-    def run(self, progress: NDArray[np.int64], part: int) -> int:
-        with self.lock:
-            if part == NO_PART:
-                part = int(progress[0])
-                progress[0] += 1
-            if part >= len(self.parts):
-                return NO_PART
-            if progress[NUM_DONE] < self.parts[part, 0]:
-                return part
-            self.running += 1
-            self.threads.add(threading.current_thread().name)
-        try:
-            time.sleep(0.002)
-            if part == self.failing:
-                raise self.failure
-            self.done.append(part)
-        finally:
-            with self.lock:
-                self.running -= 1
-                progress[NUM_DONE] += part != self.failing
-        return NO_PART
+@njit
+def prepare_slowly(pack: Any, progress: Any, parts: Any, *arguments: Any) -> int:
+    return int(pack_call(run_slowly, pack, (progress, parts, *arguments)))
+
+
+def plan_slowly(num_phases: int, threads: int) -> Plan:
+    phases = [Phase((), 0, np.ones(20, np.int64))] * num_phases
+    return plan_phases(phases, 16, 1)._replace(num_threads=threads)
 
 
 @pytest.mark.usefixtures("many_threads")
 @pytest.mark.parametrize("threads", [1, 4, 16])
 @pytest.mark.parametrize("failing", [0, 30])
 def test_an_error_in_one_part_ends_the_loop_on_all_threads(threads: int, failing: int) -> None:
-    phases = [Phase((), 0, np.ones(20, np.int64))] * 5
-    plan = plan_phases(phases, 16, 1)._replace(num_threads=threads)
+    plan = plan_slowly(5, threads)
     assert len(plan.parts) == 100
-    worker = Worker(plan.parts, failing, RuntimeError("no"))
-    with pytest.raises(RuntimeError, match="no"):
-        share_phases(worker.run, plan)
-    assert worker.running == 0
-    num_done = len(worker.done)
+    done, state = np.zeros(100, np.int64), np.zeros(2, np.int64)
+    with pytest.raises(RuntimeError, match="loop failed"):
+        share_phases(prepare_slowly, (failing, done, state), plan)
+    num_done = done.sum()
     assert num_done < 40 + 16
-    time.sleep(0.01)
-    assert len(worker.done) == num_done
+    time.sleep(0.02)
+    assert done.sum() == num_done
     # Threads are fit for the next loop.
-    worker = Worker(plan.parts, -1, RuntimeError())
-    share_phases(worker.run, plan)
-    assert sorted(worker.done) == list(range(100))
-    assert (len(worker.threads) > 1) is (threads > 1)
+    done[:], state[:] = 0, 0
+    share_phases(prepare_slowly, (-1, done, state), plan)
+    assert (done == 1).all()
+    assert state[0] == 0
+    assert (state[1] > 1) is np.bool_(threads > 1)
 
 
 @pytest.mark.usefixtures("many_threads")
 @pytest.mark.parametrize("threads", [1, 16])
 def test_an_interrupt_ends_the_loop_on_all_threads(threads: int) -> None:
-    phases = [Phase((), 0, np.ones(20, np.int64))] * 50
-    plan = plan_phases(phases, 16, 1)._replace(num_threads=threads)
-    worker = Worker(plan.parts, -1, RuntimeError())
+    plan = plan_slowly(50, threads)
+    done, state = np.zeros(1000, np.int64), np.zeros(2, np.int64)
+    share_phases(prepare_slowly, (-1, done, state), plan_slowly(1, threads))  # compiles
+    done[:] = 0
     timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        share_phases(worker.run, plan)
-    assert worker.running == 0
-    num_done = len(worker.done)
+        share_phases(prepare_slowly, (-1, done, state), plan)
+    num_done = done.sum()
     assert 0 < num_done < 1000
-    time.sleep(0.01)
-    assert len(worker.done) == num_done
+    time.sleep(0.02)
+    assert done.sum() == num_done
+
+
+@pytest.mark.usefixtures("many_threads")
+def test_loops_of_several_threads_do_not_disturb_each_other() -> None:
+    plan, results = plan_copies(4), []
+
+    def run() -> None:
+        vectors = np.zeros((NUM_PHASES, SIZE), np.int64)
+        for _ in range(10):
+            vectors[:] = 0
+            share_phases(prepare_copies, (7, vectors), plan)
+            results.append((vectors == np.arange(NUM_PHASES)[:, None]).all())
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.usefixtures("many_threads")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    plan, vectors = plan_copies(4), np.zeros((NUM_PHASES, SIZE), np.int64)
+    share_phases(prepare_copies, (7, vectors), plan)
+    child = os.fork()
+    if child == 0:
+        vectors[:] = 0
+        share_phases(prepare_copies, (7, vectors), plan)
+        os._exit(0 if (vectors == np.arange(NUM_PHASES)[:, None]).all() else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -81,6 +81,23 @@ def yield_core(typing_context: Any) -> Any:
 
 
 @intrinsic
+def sleep_briefly(typing_context: Any) -> Any:
+    """Sleep for some tens of microseconds, or the shortest time that the system can."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(32)
+        if sys.platform == "win32":
+            form, name, amount = ir.FunctionType(ir.VoidType(), [number]), "Sleep", 1
+        else:
+            form, name, amount = ir.FunctionType(number, [number]), "usleep", 50
+        function = cgutils.get_or_insert_function(builder.module, form, name)  # type: ignore[no-untyped-call]
+        builder.call(function, [number(amount)])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
 def order_memory(typing_context: Any) -> Any:
     """Order reads and writes of this thread, as other threads see them."""
 
@@ -191,3 +208,159 @@ def _transpose(builder: Any, rows: list[Any]) -> list[Any]:
                     rows[k] = builder.shuffle_vector(*pair, mask)
         block *= 2
     return rows
+
+
+PACK_BYTES = 2**13
+"""Memory for the arguments of a packed call."""
+FAILED = -2
+"""What a packed call returns after an error."""
+
+
+@intrinsic
+def pack_call(typing_context: Any, kernel: Any, pack: Any, arguments: Any) -> Any:
+    """Store the arguments (progress, parts, ...) of `kernel(progress, part, parts, ...)` in `pack`.
+
+    Returns the address of a function for `call_packed`. Arrays are stored without references, so
+    that callers must keep them.
+    """
+    progress, *rest = arguments.types
+    called = kernel.get_call_type(typing_context, (progress, types.int64, *rest), {})
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _store_packed(context, builder, pack, arguments, values)
+        return _build_call(
+            context,
+            builder,
+            arguments,
+            (kernel, called),
+            1,
+            lambda each, numbers: [each[0], *numbers, *each[1:]],
+        )
+
+    return types.int64(kernel, pack, arguments), generate
+
+
+@intrinsic
+def pack_rows(typing_context: Any, kernel: Any, pack: Any, arguments: Any) -> Any:
+    """Store all arguments of `kernel(..., low, high)` but the last two in `pack`, as `pack_call`
+    does; returns the address of a function for `call_rows`."""
+    called = kernel.get_call_type(typing_context, (*arguments.types, types.int64, types.int64), {})
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _store_packed(context, builder, pack, arguments, values)
+        return _build_call(
+            context,
+            builder,
+            arguments,
+            (kernel, called),
+            2,
+            lambda each, numbers: [*each, *numbers],
+        )
+
+    return types.int64(kernel, pack, arguments), generate
+
+
+def _store_packed(context: Any, builder: Any, pack: Any, arguments: Any, values: Any) -> None:
+    """Store a tuple at the beginning of an array."""
+    kind = context.get_value_type(arguments)
+    assert context.get_abi_sizeof(kind) <= PACK_BYTES
+    data = context.make_array(pack)(context, builder, values[1]).data
+    address = builder.bitcast(data, kind.as_pointer())
+    builder.store(_remove_references(context, builder, arguments, values[2]), address)
+
+
+def _build_call(
+    context: Any, builder: Any, arguments: Any, target: Any, num_numbers: int, order: Any
+) -> Any:
+    """Build a function that calls another with packed arguments, and with numbers among them."""
+    kernel, called = target
+    result = kernel.dispatcher.get_compile_result(called)
+    kind, number = context.get_value_type(arguments), ir.IntType(64)
+    form = ir.FunctionType(number, [kind.as_pointer(), *[number] * num_numbers])
+    function = ir.Function(builder.module, form, builder.module.get_unique_name("call_packed"))
+    function.linkage = "internal"
+    inner = ir.IRBuilder(function.append_basic_block())
+    stored = inner.load(function.args[0])
+    each = [inner.extract_value(stored, k) for k in range(len(arguments.types))]
+    context.active_code_library.add_linking_library(result.library)
+    status, value = context.call_internal_no_propagate(
+        inner, result.fndesc, called, order(each, function.args[1:])
+    )
+    value = value if called.return_type == types.int64 else number(0)
+    inner.ret(inner.select(status.is_ok, value, number(FAILED)))
+    return builder.ptrtoint(function, number)
+
+
+def _remove_references(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Return arrays, also those in tuples, that are not counted as references."""
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        for field in ("meminfo", "parent"):
+            null = cgutils.get_null_value(getattr(array, field).type)  # type: ignore[no-untyped-call]
+            setattr(array, field, null)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        for k, each in enumerate(kind):  # type: ignore[arg-type, var-annotated]
+            part = _remove_references(context, builder, each, builder.extract_value(value, k))
+            value = builder.insert_value(value, part, k)
+    return value
+
+
+@intrinsic
+def call_packed(typing_context: Any, function: Any, pack: Any, part: Any) -> Any:
+    """Call a function from `pack_call`, at an address, for a part; returns the next one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(64)
+        form = ir.FunctionType(number, [number, number]).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], form), arguments[1:])
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def call_rows(typing_context: Any, function: Any, pack: Any, low: Any, high: Any) -> Any:
+    """Call a function from `pack_rows`, at an address; returns `FAILED` after an error."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(64)
+        form = ir.FunctionType(number, [number] * 3).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], form), arguments[1:])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def add(typing_context: Any, array: Any, index: Any, amount: Any) -> Any:
+    """Add to an entry of an int64 array, atomically, and return it as it was before. All threads
+    see these additions in the same order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.gep(data, [arguments[1]])
+        return builder.atomic_rmw("add", address, arguments[2], "seq_cst")
+
+    return types.int64(array, types.int64, types.int64), generate
+
+
+@intrinsic
+def load_at(typing_context: Any, address: Any) -> Any:
+    """Return an int64 at an address, with all writes before the `increase` that it shows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_at(typing_context: Any, address: Any, value: Any) -> Any:
+    """Store an int64 at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        builder.store_atomic(arguments[1], pointer, "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate

@@ -14,17 +14,36 @@ A loop may repeat its phases, round after round, until the kernel ends it.
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bisimetric.exact._intrinsics import claim_part, increase, load, pause, yield_core
+from bisimetric.exact._intrinsics import (
+    FAILED,
+    PACK_BYTES,
+    call_rows,
+    claim_part,
+    increase,
+    load,
+    pack_call,
+)
+from bisimetric.exact._team import (
+    HAS_FAILED,
+    MAX_SPINS,
+    MAX_YIELDS,
+    NO_PART,
+    NUM_DONE,
+    NUM_PARTS,
+    PROGRESS_SIZE,
+    run_part,
+    team,
+    wait,
+)
 from bisimetric.exact._threads import count_useful_threads, start_workers
 
 MIN_PART_FRACTION = 1 / 8
@@ -33,15 +52,9 @@ MAX_PART_ENTRIES = 2**24
 MAX_CALL_ENTRIES = 2**25
 """Entries of the parts that a thread runs, on average, before it returns to Python, where it can be
 interrupted."""
-NUM_DONE, NUM_PARTS = 16, 32
-"""Where the parts that are done are counted, and how many there are in all rounds; the first entry
-counts those that are claimed. They are on different cache lines."""
-MAX_SPINS, MAX_YIELDS = 500, 500
-"""Times that a thread looks whether a phase has ended before it lets other threads run, and how
-often it does that before it sleeps. To wake up takes longer, and one thread after the other."""
+FAILURE = "a compiled loop failed; please report this"
 MIN_SLEEP, MAX_SLEEP = 2e-5, 1e-3
 """Seconds that a thread sleeps, doubled each time."""
-NO_PART = -1
 
 
 class Phase(NamedTuple):
@@ -147,14 +160,14 @@ def start_part(
             return NO_PART, False
         if is_ready:
             return part, True
-        _wait(k)
+        wait(k)
     return part, False
 
 
 @njit(cache=True, nogil=True)
 def count_parts_before(parts: NDArray[np.int64], part: int) -> int:
     """Return the number of parts of earlier rounds and phases."""
-    return part // len(parts) * len(parts) + parts[part % len(parts), 0]
+    return int(part // len(parts) * len(parts) + parts[part % len(parts), 0])
 
 
 @njit(cache=True, nogil=True)
@@ -176,102 +189,120 @@ def _wait_for_end(progress: NDArray[np.int64]) -> bool:
     for k in range(MAX_SPINS + MAX_YIELDS):
         if load(progress, NUM_DONE) >= load(progress, NUM_PARTS):
             return True
-        _wait(k)
+        wait(k)
     return False
 
 
-@njit(inline="always")
-def _wait(attempt: int) -> None:
-    """Wait for some cycles, or, after many attempts, let other threads run."""
-    if attempt < MAX_SPINS:
-        pause()
-    else:
-        yield_core()
+def share_phases(prepare: Callable[..., int], arguments: tuple[Any, ...], plan: Plan) -> None:
+    """Run a compiled kernel on several threads until all parts of a plan are done.
 
+    `prepare(pack, progress, parts, *arguments)` is compiled, and returns
+    `pack_call(kernel, pack, (progress, parts, *arguments))`. The kernel repeats, at most
+    `plan.parts_per_call` times:
 
-def share_phases(work: Callable[[NDArray[np.int64], int], int], plan: Plan) -> None:
-    """Call `work(progress, part)` on several threads until all parts of a plan are done.
-
-    `work` should be compiled, release the GIL, and repeat at most `plan.parts_per_call` times:
-
-        part, is_ready = start_part(progress, plan.parts, part)
+        part, is_ready = start_part(progress, parts, part)
         if not is_ready:
             return part
-        ...  # run plan.parts[part], or, in rounds, plan.parts[part % len(plan.parts)]
+        ...  # run parts[part], or, in rounds, parts[part % len(parts)]
         part = finish_part(progress)
 
-    An error or an interrupt in one thread ends the loop on all.
+    and returns the part. An error or an interrupt in one thread ends the loop on all.
     """
-    loop = _PhaseLoop(work, plan)
-    if plan.num_threads == 1:
-        loop.run_parts()
-    else:
-        loop.run(plan.num_threads)
-
-
-class _PhaseLoop:
-    """The progress of a loop, and the threads that take part."""
-
-    def __init__(self, work: Callable[[NDArray[np.int64], int], int], plan: Plan) -> None:
-        self._work, self._parts = work, plan.parts
-        self._progress = np.zeros(3 * NUM_DONE, np.int64)
-        self._progress[NUM_PARTS] = np.iinfo(np.int64).max if plan.repeats else len(plan.parts)
-        self._num_active = 0
-        self._failure: BaseException | None = None
-        self._changed = threading.Condition()
-
-    def run(self, num_threads: int) -> None:
-        """Run parts on so many threads, this one among them; return when all are done.
-
-        Other threads may still be about to leave: they have no part.
-        """
-        try:
-            loops = start_workers(numba.get_num_threads() - 1)
-            for _ in range(num_threads - 1):
-                loops.put(self)
-            self.run_parts()
-            while self._failure is None and not _wait_for_end(self._progress):
-                self._sleep_until(self._progress[NUM_PARTS])
-        except BaseException as failure:
-            self._stop(failure)
-        if self._failure is not None:
-            # No part may keep running in the background.
-            with self._changed:
-                while self._num_active > 0:
-                    self._changed.wait()
-            raise self._failure
-
-    def join(self) -> None:
-        """Run parts on another thread, if any are left."""
-        with self._changed:
-            if self._failure is not None:
-                return
-            self._num_active += 1
-        try:
-            self.run_parts()
-        except BaseException as failure:  # for the caller to raise
-            self._stop(failure)
-        finally:
-            with self._changed:
-                self._num_active -= 1
-                self._changed.notify()
-
-    def run_parts(self) -> None:
-        """Run parts until none is left, or another thread fails."""
-        part, progress = NO_PART, self._progress
-        while self._failure is None and (part != NO_PART or progress[0] < progress[NUM_PARTS]):
-            part = self._work(progress, part)
+    progress = np.zeros(PROGRESS_SIZE, np.int64)
+    progress[NUM_PARTS] = np.iinfo(np.int64).max if plan.repeats else len(plan.parts)
+    pack = np.empty(PACK_BYTES // 8, np.int64)
+    function, address = prepare(pack, progress, plan.parts, *arguments), pack.ctypes.data
+    try:
+        if plan.num_threads > 1:
+            others = plan.num_threads - 1
+            num_asleep = team.open(function, address, progress, others, (pack, plan, arguments))
+            for _ in range(num_asleep):
+                start_workers(numba.get_num_threads() - 1).put(team)
+        part = NO_PART
+        while part != NO_PART or progress[0] < progress[NUM_PARTS]:
+            part = run_part(function, address, part)
+            if part == FAILED:
+                progress[HAS_FAILED] = 1
+                break
             if part != NO_PART:
-                self._sleep_until(count_parts_before(self._parts, part))
+                _sleep_until(progress, count_parts_before(plan.parts, part))
+        while not (progress[HAS_FAILED] or _wait_for_end(progress)):
+            _sleep_until(progress, progress[NUM_PARTS])
+    finally:
+        # No part may keep running in the background.
+        progress[NUM_PARTS] = 0
+        team.close(progress)
+    if progress[HAS_FAILED]:
+        raise RuntimeError(FAILURE)
 
-    def _sleep_until(self, count: int) -> None:
-        """Sleep until so many parts are done, or all, or a thread fails."""
-        delay, progress = MIN_SLEEP, self._progress
-        while self._failure is None and progress[NUM_DONE] < min(count, progress[NUM_PARTS]):
-            time.sleep(delay)
-            delay = min(2 * delay, MAX_SLEEP)
 
-    def _stop(self, failure: BaseException) -> None:
-        with self._changed:
-            self._failure = self._failure or failure
-        self._progress[NUM_PARTS] = 0
+def share_rows(
+    prepare: Callable[..., int],
+    arguments: tuple[Any, ...],
+    rows: int,
+    entries: int,
+    min_parallel_entries: int,
+) -> None:
+    """Run a compiled kernel on several threads for all ranges of rows, of so many entries each.
+
+    `prepare(pack, *arguments)` is compiled, and returns `pack_rows(kernel, pack, arguments)`. The
+    kernel has the arguments `low` and `high` in addition, and should return nothing.
+    """
+    if rows == 0:
+        return
+    pack = np.empty(PACK_BYTES // 8, np.int64)
+    function, address = prepare(pack, *arguments), pack.ctypes.data
+    threads = choose_num_threads(rows * entries, min_parallel_entries)
+    plan = _plan_rows(rows, max(1, entries), threads, min_parallel_entries)
+    if threads > 1:
+        share_phases(_prepare_rows, (function, address, plan.parts_per_call), plan)
+        return
+    for _, low, high in plan.parts.tolist():
+        if run_rows(function, address, low, high) == FAILED:
+            raise RuntimeError(FAILURE)
+
+
+@functools.lru_cache(maxsize=64)
+def _plan_rows(rows: int, entries: int, num_threads: int, min_parallel_entries: int) -> Plan:
+    phases = [Phase((), 0, np.full(rows, entries))]
+    return plan_phases(phases, num_threads, min_parallel_entries)
+
+
+@njit(cache=True)
+def _prepare_rows(
+    pack: NDArray[np.int64], progress: NDArray[np.int64], parts: NDArray[np.int64], *arguments: int
+) -> int:
+    return int(pack_call(_run_rows, pack, (progress, parts, *arguments)))
+
+
+@njit(cache=True, nogil=True)
+def run_rows(function: int, pack: int, low: int, high: int) -> int:
+    """Call a packed function of rows, see `_intrinsics.pack_rows`."""
+    return int(call_rows(function, pack, low, high))
+
+
+@njit(cache=True, nogil=True)
+def _run_rows(
+    progress: NDArray[np.int64],
+    part: int,
+    parts: NDArray[np.int64],
+    function: int,
+    pack: int,
+    max_parts: int,
+) -> int:
+    for _ in range(max_parts):
+        part, is_ready = start_part(progress, parts, part)
+        if not is_ready:
+            return part
+        if call_rows(function, pack, parts[part, 1], parts[part, 2]) == FAILED:
+            return FAILED
+        part = finish_part(progress)
+    return part
+
+
+def _sleep_until(progress: NDArray[np.int64], count: int) -> None:
+    """Sleep until so many parts are done, or all, or a thread fails."""
+    delay = MIN_SLEEP
+    while progress[NUM_DONE] < min(count, progress[NUM_PARTS]):
+        time.sleep(delay)
+        delay = min(2 * delay, MAX_SLEEP)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import queue
 import threading
 from collections import deque
@@ -16,8 +17,8 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 import numba
-import numpy as np
-from numpy.typing import NDArray
+
+from bisimetric.exact._team import team
 
 MAX_CHUNKS = 32
 """Chunks per range: several per thread, so that none waits long for the slowest. Starting one takes
@@ -67,47 +68,8 @@ def map_chunks(work: Callable[[int, int], T], size: int, min_parallel_size: int)
     if threads == 1:
         return [work(low, high) for low, high in itertools.pairwise(boundaries)]
     loop = _ParallelLoop(work, boundaries)
-    loops = start_workers(numba.get_num_threads() - 1)
-    for _ in range(threads - 1):
-        loops.put(loop)
+    loop.start(threads - 1)
     return loop.run()
-
-
-def share_parts(work: Callable[[NDArray[np.int64]], T], num_parts: int, min_parts: int) -> list[T]:
-    """Call `work(counter)` on several threads until all parts are claimed; return its results.
-
-    Compiled code claims the next part with `_intrinsics.claim_part`, so that a thread starts one
-    call and not one per part: of many short parts, most of the time would pass between the calls,
-    in which no other thread starts. A call should return after some tens of milliseconds, also
-    where parts are left, so that an interrupt does not wait for long. Each thread has at least
-    `min_parts` on average.
-
-    >>> def work(counter):
-    ...     counter[0] += 2
-    ...     return 2
-    >>> share_parts(work, 4, min_parts=4)
-    [2, 2]
-    """
-    counter = np.zeros(1, np.int64)
-
-    def run(*_: int) -> list[T]:
-        results = []
-        try:
-            while counter[0] < num_parts:
-                results.append(work(counter))
-        except BaseException:
-            counter[0] = num_parts  # for the other threads
-            raise
-        return results
-
-    threads = min(numba.get_num_threads(), num_parts // min_parts)
-    if threads <= 1:
-        return run()
-    loop = _ParallelLoop(run, list(range(threads + 1)))
-    loops = start_workers(numba.get_num_threads() - 1)
-    for _ in range(threads - 1):
-        loops.put(loop)
-    return [result for results in loop.run() for result in results]
 
 
 class _ParallelLoop(Generic[T]):
@@ -121,6 +83,13 @@ class _ParallelLoop(Generic[T]):
         self._closed = False
         self._failure: BaseException | None = None
         self._changed = threading.Condition()
+
+    def start(self, num_threads: int) -> None:
+        """Let so many other threads join."""
+        team.recall()
+        loops = start_workers(numba.get_num_threads() - 1)
+        for _ in range(num_threads):
+            loops.put(self)
 
     def run(self) -> list[T]:
         """Run chunks until none is pending, then wait for the other threads."""
@@ -180,3 +149,8 @@ def start_workers(num_workers: int) -> queue.SimpleQueue[_Loop]:
     for number in range(num_workers):
         threading.Thread(target=work, name=f"bisimetric-{number}", daemon=True).start()
     return loops
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of the threads.
+    os.register_at_fork(after_in_child=start_workers.cache_clear)

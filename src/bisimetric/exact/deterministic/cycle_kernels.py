@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from bisimetric._transport import NO_ALLOCATION
-from bisimetric.exact._intrinsics import prefetch
+from bisimetric.exact._intrinsics import pack_call, pack_rows, prefetch
 from bisimetric.exact._phases import end_rounds, finish_part, start_part
 from bisimetric.exact.deterministic.propagation_kernels import (
     APPEND,
@@ -95,21 +95,24 @@ def select_starts(successor, reward, order, sorted_reward, discount, level, low,
 
 
 @njit(cache=True, nogil=True)
-def retest_starts(successor, reward, discount, level, pairs, low, high):
-    """Return which of some pairs have paths of `RETEST_DEPTH` steps that are worth a level."""
+def retest_starts(successor, reward, discount, level, pairs, has_path, low, high):
+    """Set which of some pairs have paths of `RETEST_DEPTH` steps that are worth a level."""
     states, actions = successor.shape
     stack, needs = (
         np.empty((3, RETEST_DEPTH * actions + 1), np.int64),
         np.empty(RETEST_DEPTH * actions + 1),
     )
     first, second, steps = stack[0], stack[1], stack[2]
-    has_path = np.empty(high - low, np.bool_)
     for k in range(low, high):
-        has_path[k - low] = _has_path(
+        has_path[k] = _has_path(
             successor, reward, level, 1 / discount, pairs[k] // states, pairs[k] % states, level,
             RETEST_DEPTH, RETEST_VISITS, first, second, steps, needs,
         )  # fmt: skip
-    return has_path
+
+
+@njit(cache=True)
+def prepare_retest(pack, *arguments):
+    return pack_rows(retest_starts, pack, arguments)
 
 
 @njit(cache=True)
@@ -218,6 +221,11 @@ def search_parts(
             if has_ended or state[LAST] != NONE or state[NUM_ROUNDS] == MAX_CALL_ROUNDS:
                 end_rounds(progress, parts, part)
         part = finish_part(progress)
+
+
+@njit(cache=True)
+def prepare_search(pack, progress, parts, *arguments):
+    return pack_call(search_parts, pack, (progress, parts, *arguments))
 
 
 @njit(inline="always")

@@ -19,8 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from bisimetric.exact._phases import plan_items, share_phases
-from bisimetric.exact._threads import map_chunks
+from bisimetric.exact._phases import plan_items, share_phases, share_rows
 from bisimetric.exact.deterministic import cycle_kernels
 from bisimetric.exact.deterministic.pair_kernels import one_minus_power
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
@@ -209,15 +208,13 @@ class _Search:
         num_listed = count
         while last == cycle_kernels.NONE and size > 0 and count <= max_entries:
             state = np.array([count, num_listed, size, last, 0], np.int64)
-            share_phases(
-                lambda progress, part, state=state: cycle_kernels.search_parts(
-                    progress, part, plan.parts, self.successor, self.reward, self.discount, level,
-                    min_gain, width, max_entries, self.surplus, self.entry_pairs,
-                    self.entry_values, self.links, self.heads, self.batch, self.candidate_pairs,
-                    self.candidate_values, self.candidate_links, ends, counts, cycles, state,
-                ),
-                plan,
+            arguments = (
+                self.successor, self.reward, self.discount, level, min_gain, width, max_entries,
+                self.surplus, self.entry_pairs, self.entry_values, self.links, self.heads,
+                self.batch, self.candidate_pairs, self.candidate_values, self.candidate_links, ends,
+                counts, cycles, state,
             )  # fmt: skip
+            share_phases(cycle_kernels.prepare_search, arguments, plan)
             count, num_listed, size, last, _ = state.tolist()
         return count, num_listed, last
 
@@ -239,14 +236,14 @@ class _Search:
         return np.unique(np.concatenate(found))
 
     def _retest_starts(self, level: float) -> NDArray[np.bool_]:
-        found = map_chunks(
-            lambda low, high: cycle_kernels.retest_starts(
-                self.successor, self.reward, self.discount, level, self.starts, low, high
-            ),
-            len(self.starts),
-            MIN_PARALLEL_STARTS,
+        has_path = np.empty(len(self.starts), np.bool_)
+        arguments = (
+            self.successor, self.reward, self.discount, level, self.starts, has_path
+        )  # fmt: skip
+        share_rows(
+            cycle_kernels.prepare_retest, arguments, len(self.starts), 1, MIN_PARALLEL_STARTS
         )
-        return np.concatenate(found)
+        return has_path
 
     def _trace_path(self, last: int) -> list[int]:
         """Return the pairs on the way to an entry, up to the first that is reached twice."""

@@ -18,7 +18,7 @@ import functools
 import numpy as np
 from numba import njit
 
-from bisimetric.exact._intrinsics import order_memory, prefetch
+from bisimetric.exact._intrinsics import order_memory, pack_call, prefetch
 from bisimetric.exact._phases import (
     Phase,
     Plan,
@@ -65,13 +65,10 @@ def evaluate_choices(
     weights = discount * trace_decay, discount * (1 - trace_decay)
     threads = choose_num_threads(9 * len(d) ** 2, table_kernels.MIN_PARALLEL_ENTRIES)
     plan = _plan_evaluation(len(d), threads, table_kernels.MIN_PARALLEL_ENTRIES)
-    share_phases(
-        lambda progress, part: _evaluate_parts(
-            progress, part, plan.parts, plan.parts_per_call, d, choice, successor, reward, weights,
-            2**code_bits - 1,
-        ),
-        plan,
+    arguments = (
+        plan.parts_per_call, d, choice, successor, reward, weights, 2**code_bits - 1
     )  # fmt: skip
+    share_phases(_prepare_evaluation, arguments, plan)
 
 
 @functools.lru_cache(maxsize=16)
@@ -107,6 +104,11 @@ def _evaluate_parts(
             mirror_tiles(d, low, high)
         part = finish_part(progress)
     return part
+
+
+@njit(cache=True)
+def _prepare_evaluation(pack, progress, parts, *arguments):
+    return pack_call(_evaluate_parts, pack, (progress, parts, *arguments))
 
 
 @njit(cache=True, nogil=True)

@@ -11,9 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bisimetric.exact._intrinsics import VECTOR_BYTES, replace_last_bits, transpose_block
-from bisimetric.exact._phases import finish_part, share_phases, start_part
+from bisimetric.exact._intrinsics import (
+    VECTOR_BYTES,
+    pack_call,
+    pack_rows,
+    replace_last_bits,
+    transpose_block,
+)
+from bisimetric.exact._phases import finish_part, share_phases, share_rows, start_part
 from bisimetric.exact.deterministic.table_kernels import (
+    MIN_PARALLEL_ENTRIES,
     NO_NANS,
     SWEEP,
     Array,
@@ -81,13 +88,10 @@ def sweep(
         len(d), len(backup), len(operator.successor) ** 2, backward=backward, write=write,
         unit=_count_group_rows(VECTOR_BYTES // d.itemsize, len(operator.successor)),
     )  # fmt: skip
-    share_phases(
-        lambda progress, part: _sweep_parts(
-            progress, part, plan.parts, plan.parts_per_call, d, backup, operator, row_stats, choice,
-            mask, hold_actions, margin,
-        ),
-        plan,
+    arguments = (
+        plan.parts_per_call, d, backup, operator, row_stats, choice, mask, hold_actions, margin
     )  # fmt: skip
+    share_phases(_prepare_sweep, arguments, plan)
 
 
 @njit(cache=True, nogil=True)
@@ -110,6 +114,11 @@ def _sweep_parts(
             write_columns(d, backup, low, high, first, last)
         part = finish_part(progress)
     return part
+
+
+@njit(cache=True)
+def _prepare_sweep(pack, progress, parts, *arguments):
+    return pack_call(_sweep_parts, pack, (progress, parts, *arguments))
 
 
 @njit(cache=True)
@@ -305,7 +314,12 @@ def _select_rows(d, successor, reward, discount, choice, no_choice, low, high):
 
 def shift(d: Array, amount: float, bound: float) -> None:
     """Add a number to all distances but those of a state to itself, within 0 and `bound`."""
-    map_rows(lambda low, high: _shift_rows(d, amount, bound, low, high), len(d), len(d))
+    share_rows(_prepare_shift, (d, amount, bound), len(d), len(d), MIN_PARALLEL_ENTRIES)
+
+
+@njit(cache=True)
+def _prepare_shift(pack, *arguments):
+    return pack_rows(_shift_rows, pack, arguments)
 
 
 @njit(cache=True, nogil=True)

@@ -62,7 +62,7 @@ precision, where choices between nearly equal actions never settle."""
 MAX_START_ERROR = 0.01
 """The largest relative error of a useful start in single precision."""
 SINGLE = np.finfo(np.float32)
-NUM_SAMPLES = 20_000
+NUM_SAMPLES = 4_000
 """Pairs on which the mean change of a sweep is measured."""
 
 

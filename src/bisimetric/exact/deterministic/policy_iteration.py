@@ -55,6 +55,7 @@ MAX_ROUNDS = 1000
 """Rounds of policy iteration, which needs a few; with more, rounding makes it cycle."""
 NUM_BLOCKS = 8
 """Blocks of rows of an in-place sweep."""
+VISITS_PER_STEP = 4
 MAX_ROW_STARTS, MAX_CYCLE_STARTS = 256, 64
 """Paths of a cycle evaluation after a sweep, and during propagation: it runs on one core."""
 
@@ -223,7 +224,7 @@ class _PolicyIteration:
         lists.lowest = lowest
         first = last_evaluation = lists.num_visited
         limit = lists.num_visited + max_effort * self.num_pairs
-        max_listed, visits_per_step = np.inf, 1
+        max_listed, visits_per_step = np.inf, VISITS_PER_STEP
         while lists.num_visited <= limit:
             if lists.queue_length == 0:
                 if lists.num_pending == 0:
@@ -244,7 +245,7 @@ class _PolicyIteration:
                 starts = np.linspace(0, lists.queue_length - 1, count).astype(np.int64)
                 self.evaluate_cycles(lists.queue[starts])
                 last_evaluation = lists.num_visited
-                visits_per_step = 1 if self.is_productive else 2 * visits_per_step
+                visits_per_step = VISITS_PER_STEP if self.is_productive else 2 * visits_per_step
         lists.clear()
         return (lists.num_visited - first) / self.num_pairs
 

@@ -32,11 +32,11 @@ LAYER_FRACTION = 0.25
 MIN_LAYER, MAX_LAYER = 64, 0.01
 """The fewest pairs that begin a layer, and the most, as a fraction of all pairs."""
 NUM_SAMPLES = 1024
-MAX_SERIAL_PAIRS = 2**10
+MAX_SERIAL_PAIRS = 2**8
 """Pairs of a queue that are propagated on one thread."""
 PAIRS_PER_CALL = 2**13
 """Pairs that are propagated on one thread before cycles are evaluated."""
-MIN_PARALLEL_PAIRS = 2**10
+MIN_PARALLEL_PAIRS = 2**9
 """Pairs that are worth several threads: most reads of their predecessors miss the cache."""
 GROWTH_PER_CALL = 4
 """A queue that is so many times as long as at first is worth more threads."""
@@ -65,7 +65,10 @@ class WorkLists:
         self.problem, self.d = problem, d
         self.marked = np.zeros((states, states), np.uint8)
         capacity = int(CAPACITY * self.num_pairs) + NUM_CHUNKS * NUM_PARTITIONS
-        self.queues, self.next_queue = np.empty((2, capacity), np.int64), np.empty(capacity, np.int64)
+        self.queues, self.next_queue = (
+            np.empty((2, capacity), np.int64),
+            np.empty(capacity, np.int64),
+        )
         self.turn = 0
         self.candidates, self.candidate_values = np.empty(capacity, np.int64), np.empty(capacity)
         capacity = int(PENDING_CAPACITY * self.num_pairs) + NUM_CHUNKS * NUM_PARTITIONS
@@ -80,14 +83,14 @@ class WorkLists:
     @property
     def queue(self) -> NDArray[np.int64]:
         """The queue, of `queue_length` pairs."""
-        return self.queues[self.turn]
+        queue: NDArray[np.int64] = self.queues[self.turn]
+        return queue
 
     def clear(self) -> None:
         """Remove all pairs, and mirror the matrix, for the next sweep."""
         self.queue_length, self.num_pending = 0, 0
         self.floors[:] = np.inf
-        states = len(self.d)
-        table_kernels.map_rows(lambda low, high: self.marked[low:high].fill(0), states, states // 8)
+        table_kernels.clear(self.marked)
         table_kernels.mirror(self.d)
 
     def estimate_quantile(self, fraction: float) -> float:
@@ -106,17 +109,12 @@ class WorkLists:
         fraction = min(1.0, size / self.num_pending)
         self.floors[0] = sample[int((1 - fraction) * len(sample))]
         counts = np.zeros((NUM_CHUNKS, 2), np.int64)
-        plan = plan_items(
-            SPLIT_PHASES, choose_num_threads(self.num_pending, MIN_PARALLEL_PENDING)
-        )
-        share_phases(
-            lambda progress, part: propagation_kernels.split_parts(
-                progress, part, plan.parts, self.marked, self.pending, self.pending_values,
-                self.num_pending, self.floors[0], self.next_queue, self.candidates, self.queue,
-                counts,
-            ),
-            plan,
+        plan = plan_items(SPLIT_PHASES, choose_num_threads(self.num_pending, MIN_PARALLEL_PENDING))
+        arguments = (
+            self.marked, self.pending, self.pending_values, self.num_pending, self.floors[0],
+            self.next_queue, self.candidates, self.queue, counts,
         )  # fmt: skip
+        share_phases(propagation_kernels.prepare_split, arguments, plan)
         num_taken, self.queue_length = (int(total) for total in counts.sum(axis=0))
         self.num_pending -= num_taken
         return True
@@ -142,9 +140,7 @@ class WorkLists:
         """Remove the lower half of the pending pairs from the list; they stay marked."""
         values = self.pending_values[: self.num_pending]
         self.floors[1] = np.median(values[:: -(-len(values) // NUM_SAMPLES)])
-        self.num_pending = propagation_kernels.keep_largest(
-            self.pending, values, self.floors[1]
-        )
+        self.num_pending = propagation_kernels.keep_largest(self.pending, values, self.floors[1])
 
     def propagate(self, max_listed: float = np.inf, max_visited: float = np.inf) -> bool:
         """Propagate pairs of the queue: each d(x, y) that leads to (s, t) is raised to
@@ -179,15 +175,12 @@ class WorkLists:
         counts = np.zeros((NUM_PARTITIONS, 2), np.int64)
         num_visited = np.zeros(NUM_CHUNKS, np.int64)
         plan = plan_items(PHASES, num_threads, repeats=True)
-        share_phases(
-            lambda progress, part: propagation_kernels.propagate_parts(
-                progress, part, plan.parts, self.d, self.queues, self.next_queue, self.pending,
-                self.pending_values, self.marked, self.candidates, self.candidate_values,
-                *self.index, p.discount, p.residual_tolerance, self.floors, state, limits, ends,
-                counts, num_visited,
-            ),
-            plan,
+        arguments = (
+            self.d, self.queues, self.next_queue, self.pending, self.pending_values, self.marked,
+            self.candidates, self.candidate_values, *self.index, p.discount, p.residual_tolerance,
+            self.floors, state, limits, ends, counts, num_visited,
         )  # fmt: skip
+        share_phases(propagation_kernels.prepare_propagation, arguments, plan)
         self.turn, length, self.queue_length, self.num_pending, self.num_visited = state.tolist()
         return length > 0 or self.queue_length == 0
 

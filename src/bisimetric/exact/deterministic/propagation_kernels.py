@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 
 from bisimetric._transport import NO_ALLOCATION
-from bisimetric.exact._intrinsics import prefetch
+from bisimetric.exact._intrinsics import pack_call, prefetch
 from bisimetric.exact._phases import end_rounds, finish_part, start_part
-from bisimetric.exact.deterministic.pair_kernels import PENDING, QUEUED, raise_value
+from bisimetric.exact.deterministic.pair_kernels import QUEUED, raise_value
 
 SLICE_SIZE, BATCH_SIZE = 64, 256
 """Pairs whose predecessors are listed together, and predecessors that are compared together."""
@@ -28,14 +28,13 @@ increase take memory."""
 PREFETCH_DISTANCE = 16
 """Candidates whose entries are read ahead: about as many reads as a core can have in flight."""
 FIND = 0
-SPLIT_PHASES = NUM_CHUNKS, NUM_CHUNKS + 1
-"""The phases of a split, and their items: pairs are found in chunks, which are then moved; the last
-item fills the gaps that they leave."""
+SPLIT_PHASES = NUM_CHUNKS, NUM_CHUNKS
+"""The phases of a split, and their items: pairs are found in chunks, and then moved."""
 SEARCH, APPLY, APPEND = 0, 1, 2
 PHASES = NUM_CHUNKS, NUM_PARTITIONS, NUM_PARTITIONS, 1
 """The phases of the propagation of a slice, and their items: the last selects the next slice."""
 TURN, LENGTH, QUEUE_LENGTH, NUM_PENDING, VISITED = 0, 1, 2, 3, 4
-"""The state of a propagation: which of two queues is read, the pairs of the slice, and of the lists,
+"""The state of a propagation: which of two queues is read, the pairs of the slice and of the lists,
 and the predecessors visited so far."""
 MIN_LENGTH, MAX_LENGTH, MAX_LISTED, MAX_VISITED = 0, 1, 2, 3
 """Its limits: the propagation ends where the queue is not longer than the first, or longer than the
@@ -58,19 +57,23 @@ def split_parts(
         if not is_ready:
             return part
         _, low, high, kind = parts[part]
-        for item in range(low, high):
+        for chunk in range(low, high):
             if kind == FIND:
                 _find_largest(
                     marked, pending, pending_values, num_pending, floor, positions, pairs, counts,
-                    item,
+                    chunk,
                 )  # fmt: skip
-            elif item < NUM_CHUNKS:
-                first, n = item * (len(pairs) // NUM_CHUNKS), counts[:item, 1].sum()
-                for k in range(counts[item, 1]):
-                    queue[n + k] = pairs[first + k]
             else:
-                _fill_gaps(pending, pending_values, num_pending, positions, counts)
+                first, n = chunk * (len(pairs) // NUM_CHUNKS), counts[:chunk, 1].sum()
+                for k in range(counts[chunk, 1]):
+                    queue[n + k] = pairs[first + k]
+                _fill_gaps(pending, pending_values, num_pending, positions, counts, chunk)
         part = finish_part(progress)
+
+
+@njit(cache=True)
+def prepare_split(pack, progress, parts, *arguments):
+    return pack_call(split_parts, pack, (progress, parts, *arguments))
 
 
 @njit(inline="always")
@@ -99,26 +102,37 @@ def _find_largest(
 
 
 @njit(inline="always")
-def _fill_gaps(pending, pending_values, num_pending, positions, counts):
-    """Move the last pending pairs to the positions of those that were removed."""
-    size, last = len(positions) // NUM_CHUNKS, num_pending - 1
+def _fill_gaps(pending, pending_values, num_pending, positions, counts, chunk):
+    """Move some of the last pending pairs to the positions of those removed from a chunk: the gaps
+    of all chunks are filled from left to right."""
+    size = len(positions) // NUM_CHUNKS
     rest = num_pending - counts[:, 0].sum()
-    for chunk in range(NUM_CHUNKS):
-        for i in range(chunk * size, chunk * size + counts[chunk, 0]):
-            if positions[i] >= rest:
-                return
-            while pending_values[last] < 0.0:
-                last -= 1
-            pending[positions[i]], pending_values[positions[i]] = (
-                pending[last],
-                pending_values[last],
-            )
-            last -= 1
+    skipped, source = counts[:chunk, 0].sum(), 0
+    for k in range(NUM_CHUNKS):
+        low, high = num_pending * k // NUM_CHUNKS, num_pending * (k + 1) // NUM_CHUNKS
+        source, removed = max(low, rest), counts[k, 0]
+        if low < rest < high:
+            own = positions[k * size : k * size + removed]
+            removed -= np.searchsorted(own, rest)
+        if high > rest and skipped < high - source - removed:
+            break
+        skipped -= high - source - removed if high > rest else 0
+    for i in range(chunk * size, chunk * size + counts[chunk, 0]):
+        if positions[i] >= rest:
+            return
+        while skipped > 0 or pending_values[source] < 0.0:
+            skipped -= pending_values[source] >= 0.0
+            source += 1
+        pending[positions[i]], pending_values[positions[i]] = (
+            pending[source],
+            pending_values[source],
+        )
+        source += 1
 
 
 @njit(cache=True, nogil=True)
 def keep_largest(pairs, values, floor):
-    """Move the pairs whose value is at least `floor` to the beginning; return how many there are."""
+    """Move the pairs whose value is at least `floor` to the beginning; return how many."""
     n = 0
     for k in range(len(values)):  # without a branch, which would be mispredicted
         pairs[n], values[n] = pairs[k], values[k]
@@ -317,6 +331,11 @@ def propagate_parts(
             if _is_last_round(state, limits):
                 end_rounds(progress, parts, part)
         part = finish_part(progress)
+
+
+@njit(cache=True)
+def prepare_propagation(pack, progress, parts, *arguments):
+    return pack_call(propagate_parts, pack, (progress, parts, *arguments))
 
 
 @njit(inline="always")

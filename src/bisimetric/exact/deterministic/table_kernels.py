@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bisimetric._transport import NO_ALLOCATION
-from bisimetric.exact._intrinsics import VECTOR_BYTES, transpose_block
+from bisimetric.exact._intrinsics import VECTOR_BYTES, pack_call, pack_rows, transpose_block
 from bisimetric.exact._phases import (
     Phase,
     Plan,
@@ -27,6 +27,7 @@ from bisimetric.exact._phases import (
     finish_part,
     plan_phases,
     share_phases,
+    share_rows,
     start_part,
 )
 from bisimetric.exact._threads import map_chunks
@@ -97,13 +98,10 @@ def sweep_bisimulation(
     the largest increase.
     """
     plan = plan_sweep(len(d), len(backup), len(successor), backward=backward, write=write)
-    share_phases(
-        lambda progress, part: _sweep_bisimulation_parts(
-            progress, part, plan.parts, plan.parts_per_call, d, backup, successor, reward, discount,
-            tolerance, changed, row_stats,
-        ),
-        plan,
+    arguments = (
+        plan.parts_per_call, d, backup, successor, reward, discount, tolerance, changed, row_stats
     )  # fmt: skip
+    share_phases(_prepare_sweep, arguments, plan)
 
 
 def plan_sweep(
@@ -175,6 +173,11 @@ def _sweep_bisimulation_parts(
                 _write_changed_columns(d, backup, low, high, changed, first, last)
         part = finish_part(progress)
     return part
+
+
+@njit(cache=True)
+def _prepare_sweep(pack, progress, parts, *arguments):
+    return pack_call(_sweep_bisimulation_parts, pack, (progress, parts, *arguments))
 
 
 @njit(nogil=True, fastmath=NO_NANS, **NO_ALLOCATION)
@@ -267,10 +270,34 @@ def has_marks(row, first, last):
     return marks != 0
 
 
+def clear(matrix: Array) -> None:
+    """Fill a matrix with zeros."""
+    states = len(matrix)
+    share_rows(_prepare_clear, (matrix,), states, states // 8, MIN_PARALLEL_ENTRIES)
+
+
+@njit(cache=True)
+def _prepare_clear(pack, *arguments):
+    return pack_rows(_clear_rows, pack, arguments)
+
+
+@njit(nogil=True, **NO_ALLOCATION)
+def _clear_rows(matrix, low, high):
+    for s in range(low, high):
+        for t in range(matrix.shape[1]):
+            matrix[s, t] = 0
+
+
 def mirror(d: Array) -> None:
     """Copy the half t < s onto the half t > s, tile by tile."""
     tiles = -(-len(d) // MIN_BLOCK_ROWS)
-    map_rows(lambda low, high: mirror_tiles(d, low, high), tiles, MIN_BLOCK_ROWS * len(d) // 2)
+    entries = MIN_BLOCK_ROWS * len(d) // 2
+    share_rows(_prepare_mirror, (d,), tiles, entries, MIN_PARALLEL_ENTRIES)
+
+
+@njit(cache=True)
+def _prepare_mirror(pack, *arguments):
+    return pack_rows(mirror_tiles, pack, arguments)
 
 
 @njit(nogil=True, **NO_ALLOCATION)
@@ -296,21 +323,25 @@ def collect_changed(
     Returns how many there are; -1 where they do not fit into `pairs`.
     """
     states = len(d)
-    map_rows(
-        lambda low, high: _count_changed(d, changed, floor, starts, low, high),
-        states,
-        states // 8,
-    )
+    matrices = d, changed, floor, starts
+    share_rows(_prepare_count, matrices, states, states // 8, MIN_PARALLEL_ENTRIES)
     starts[0] = 0
     np.cumsum(starts, out=starts)
     if starts[states] > len(pairs):
         return -1
-    map_rows(
-        lambda low, high: _list_changed(d, changed, floor, starts, pairs, values, low, high),
-        states,
-        states // 8,
-    )
+    lists = pairs, values
+    share_rows(_prepare_list, (*matrices, *lists), states, states // 8, MIN_PARALLEL_ENTRIES)
     return int(starts[states])
+
+
+@njit(cache=True)
+def _prepare_count(pack, *arguments):
+    return pack_rows(_count_changed, pack, arguments)
+
+
+@njit(cache=True)
+def _prepare_list(pack, *arguments):
+    return pack_rows(_list_changed, pack, arguments)
 
 
 @njit(nogil=True, **NO_ALLOCATION)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bisimetric import _transport
 from bisimetric._transport import NO_ALLOCATION
-from bisimetric.exact._intrinsics import claim_part
+from bisimetric.exact._intrinsics import pack_rows
 from bisimetric.exact.stochastic.distance_kernels import find_next_pair
 from bisimetric.exact.stochastic.move_cache import (
     FLOAT32_MARGIN,
@@ -34,9 +34,6 @@ from bisimetric.exact.stochastic.move_cache import (
     read_node,
     write_node,
 )
-
-MAX_PARTS = 128
-"""Parts of a sweep that one call of the kernel claims."""
 
 
 class KernelMDP(NamedTuple):
@@ -296,32 +293,32 @@ def _find_responses(known, evaluated, side, own):
 
 @njit(cache=True, nogil=True)
 def sweep(
-    model, cache, costs, couplings, residuals, drift, hold_actions, in_place, pairs, part, counter
-):
-    """Write F(d) - d of some pairs, and the couplings that attain it.
+    model, cache, costs, couplings, residuals, drift, hold_actions, in_place, pairs, block_size,
+    maxima, low, high,
+):  # fmt: skip
+    """Write F(d) - d of some blocks of pairs, and the couplings that attain it.
 
-    Returns the largest |F(d) - d|, F(d) and W1 error.
+    `maxima` receives per block the largest |F(d) - d|, F(d) and W1 error.
 
-    Parts of so many pairs are claimed from the counter: of `pairs`, or of all if that is empty.
-    With `hold_actions` each pair keeps its last action, and only couplings (and responses) are
-    computed. With `in_place` d is set to F(d): for pairs that do not depend on each other.
+    Blocks are those of `pairs`, or of all pairs if that is empty. With `hold_actions` each pair
+    keeps its last action, and only couplings (and responses) are computed. With `in_place` d is set
+    to F(d): for pairs that do not depend on each other.
     """
     actions = model.reward.shape[1]
     workspace = _transport.allocate_workspace(model.max_support)
     known, evaluated = np.empty((actions, actions)), np.empty((actions, actions), np.bool_)
-    max_residual, largest, w1_error = 0.0, 0.0, 0.0
     count = pairs.size if pairs.size > 0 else len(residuals)
-    for _ in range(MAX_PARTS):
-        low = claim_part(counter) * part
-        if low >= count:
-            break
-        residual, value, error = _sweep_pairs(
+    for block in range(low, high):
+        first = block * block_size
+        maxima[block, 0], maxima[block, 1], maxima[block, 2] = _sweep_pairs(
             model, cache, workspace, costs, couplings, residuals, drift, hold_actions, in_place,
-            pairs, known, evaluated, low, min(low + part, count),
+            pairs, known, evaluated, first, min(first + block_size, count),
         )  # fmt: skip
-        max_residual, largest = max(max_residual, residual), max(largest, value)
-        w1_error = max(w1_error, error)
-    return max_residual, largest, w1_error
+
+
+@njit(cache=True)
+def prepare_sweep(pack, *arguments):
+    return pack_rows(sweep, pack, arguments)
 
 
 @njit(**NO_ALLOCATION)

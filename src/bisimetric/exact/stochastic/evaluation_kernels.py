@@ -11,22 +11,20 @@ import numpy as np
 from numba import njit
 
 from bisimetric._transport import NO_ALLOCATION
-from bisimetric.exact._intrinsics import claim_part
+from bisimetric.exact._intrinsics import pack_rows
 from bisimetric.exact.stochastic.coupling_kernels import decode_choice
 from bisimetric.exact.stochastic.distance_kernels import find_next_pair
 from bisimetric.exact.stochastic.move_cache import locate_pair
 
 BLOCK = 4096
 """Pairs per partial sum."""
-MAX_BLOCKS = 1024
-"""Blocks that one call of a kernel claims."""
 SHADOW_LEVELS = 127
 """The shadow residual of BiCGSTAB is the initial one, rounded to 8 bits."""
 
 
 @njit(nogil=True, **NO_ALLOCATION)
-def multiply(model, choice, costs, couplings, vector, image, shadow, sums, pairs, counter):
-    """Set image = (I - discount * P) vector in the blocks that it claims.
+def multiply(model, choice, costs, couplings, vector, image, shadow, sums, pairs, low, high):
+    """Set image = (I - discount * P) vector in some blocks.
 
     The sums of a block: image * shadow, image * vector, image * image.
     """
@@ -34,10 +32,7 @@ def multiply(model, choice, costs, couplings, vector, image, shadow, sums, pairs
     successors, masses, shift = couplings.successors, couplings.masses, couplings.shift
     factor, mask = model.discount * couplings.unit, (1 << shift) - 1
     some, count = costs.pair_codes.size > 0, (pairs.size if pairs.size > 0 else len(vector))
-    for _ in range(MAX_BLOCKS):
-        block = claim_part(counter)
-        if block * BLOCK >= count:
-            break
+    for block in range(low, high):
         by_shadow, by_vector, squares = 0.0, 0.0, 0.0
         first, s, t = block * BLOCK, 0, 0
         for row in range(first, min(first + BLOCK, count)):
@@ -69,13 +64,10 @@ def multiply(model, choice, costs, couplings, vector, image, shadow, sums, pairs
 
 
 @njit(nogil=True, **NO_ALLOCATION)
-def start(residual, shadow, direction, solution, scale, sums, pairs, counter):
+def start(residual, shadow, direction, solution, scale, sums, pairs, low, high):
     """Start BiCGSTAB at 0; the sums of a block: residual * shadow, residual * residual."""
     count = pairs.size if pairs.size > 0 else len(residual)
-    for _ in range(MAX_BLOCKS):
-        block = claim_part(counter)
-        if block * BLOCK >= count:
-            break
+    for block in range(low, high):
         by_shadow, squares = 0.0, 0.0
         for row in range(block * BLOCK, min((block + 1) * BLOCK, count)):
             pair = np.int64(pairs[row]) if pairs.size > 0 else row
@@ -89,13 +81,10 @@ def start(residual, shadow, direction, solution, scale, sums, pairs, counter):
 
 
 @njit(nogil=True, **NO_ALLOCATION)
-def reduce_residual(residual, image, shadow, alpha, sums, pairs, counter):
+def reduce_residual(residual, image, shadow, alpha, sums, pairs, low, high):
     """Subtract alpha * image from the residual; the sums of a block are those of `start`."""
     count = pairs.size if pairs.size > 0 else len(residual)
-    for _ in range(MAX_BLOCKS):
-        block = claim_part(counter)
-        if block * BLOCK >= count:
-            break
+    for block in range(low, high):
         by_shadow, squares = 0.0, 0.0
         for row in range(block * BLOCK, min((block + 1) * BLOCK, count)):
             pair = np.int64(pairs[row]) if pairs.size > 0 else row
@@ -108,7 +97,7 @@ def reduce_residual(residual, image, shadow, alpha, sums, pairs, counter):
 
 @njit(nogil=True, **NO_ALLOCATION)
 def finish_step(
-    solution, residual, direction, image, product, alpha, omega, beta, sums, pairs, counter
+    solution, residual, direction, image, product, alpha, omega, beta, sums, pairs, low, high
 ):
     """Update the solution, the residual and the direction at the end of a step of BiCGSTAB.
 
@@ -116,10 +105,7 @@ def finish_step(
     `residual` holds s, `image` A p and `product` A s. The sum of a block: residual * residual.
     """
     count = pairs.size if pairs.size > 0 else len(residual)
-    for _ in range(MAX_BLOCKS):
-        block = claim_part(counter)
-        if block * BLOCK >= count:
-            break
+    for block in range(low, high):
         squares = 0.0
         for row in range(block * BLOCK, min((block + 1) * BLOCK, count)):
             pair = np.int64(pairs[row]) if pairs.size > 0 else row
@@ -133,32 +119,57 @@ def finish_step(
 
 
 @njit(nogil=True, **NO_ALLOCATION)
-def relax(solution, residual, image, pairs, counter):
+def relax(solution, residual, image, pairs, low, high):
     """Set solution += residual - image: a step of value iteration, with image = A solution."""
     count = pairs.size if pairs.size > 0 else len(residual)
-    for _ in range(MAX_BLOCKS):
-        first = claim_part(counter) * BLOCK
-        if first >= count:
-            break
+    for first in range(low * BLOCK, min(high * BLOCK, count), BLOCK):
         for row in range(first, min(first + BLOCK, count)):
             pair = np.int64(pairs[row]) if pairs.size > 0 else row
             solution[pair] += residual[pair] - image[pair]
 
 
 @njit(nogil=True, **NO_ALLOCATION)
-def add_to_distances(solution, distances, pairs, counter):
-    """Add the solution to the distances, clipped at 0; return the largest increase and decrease."""
+def add_to_distances(solution, distances, extremes, pairs, low, high):
+    """Add the solution to the distances, clipped at 0; the extremes of a block are the largest
+    increase and decrease."""
     count = pairs.size if pairs.size > 0 else len(solution)
-    increase = decrease = 0.0
-    for _ in range(MAX_BLOCKS):
-        first = claim_part(counter) * BLOCK
-        if first >= count:
-            break
-        for row in range(first, min(first + BLOCK, count)):
+    for block in range(low, high):
+        increase = decrease = 0.0
+        for row in range(block * BLOCK, min((block + 1) * BLOCK, count)):
             pair = np.int64(pairs[row]) if pairs.size > 0 else row
             before = distances[1 + pair]
             after = max(before + solution[pair], 0.0)
             distances[1 + pair] = after
             increase = max(increase, after - before)
             decrease = max(decrease, before - after)
-    return increase, decrease
+        extremes[block, 0], extremes[block, 1] = increase, decrease
+
+
+@njit(cache=True)
+def prepare_multiply(pack, *arguments):
+    return pack_rows(multiply, pack, arguments)
+
+
+@njit(cache=True)
+def prepare_start(pack, *arguments):
+    return pack_rows(start, pack, arguments)
+
+
+@njit(cache=True)
+def prepare_reduce_residual(pack, *arguments):
+    return pack_rows(reduce_residual, pack, arguments)
+
+
+@njit(cache=True)
+def prepare_finish_step(pack, *arguments):
+    return pack_rows(finish_step, pack, arguments)
+
+
+@njit(cache=True)
+def prepare_relax(pack, *arguments):
+    return pack_rows(relax, pack, arguments)
+
+
+@njit(cache=True)
+def prepare_add_to_distances(pack, *arguments):
+    return pack_rows(add_to_distances, pack, arguments)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bisimetric._transport import Costs
-from bisimetric.exact._threads import share_parts
+from bisimetric.exact._phases import share_rows
 from bisimetric.exact.stochastic import evaluation_kernels
 from bisimetric.exact.stochastic.coupling_kernels import KernelMDP
 from bisimetric.exact.stochastic.evaluation_kernels import BLOCK, SHADOW_LEVELS
@@ -99,7 +99,9 @@ class PolicyEvaluation:
         """
         scale = min(SHADOW_LEVELS / residual, 1e300) if residual > 0 else 0.0
         r, x, p, shadow = self.residual, self.correction, self._direction, self._shadow
-        rho, initial = self._sum(evaluation_kernels.start, pairs, r, shadow, p, x, scale)[:2]
+        rho, initial = self._sum(evaluation_kernels.prepare_start, pairs, r, shadow, p, x, scale)[
+            :2
+        ]
         squares, target = initial, max(EVALUATION_TOLERANCE * math.sqrt(initial), tol / 8) ** 2
         for _ in range(MAX_LINEAR_STEPS):
             if squares <= target:
@@ -109,7 +111,7 @@ class PolicyEvaluation:
                 break
             alpha = rho / by_shadow
             half_rho, squares = self._sum(
-                evaluation_kernels.reduce_residual, pairs, r, self._image, shadow, alpha
+                evaluation_kernels.prepare_reduce_residual, pairs, r, self._image, shadow, alpha
             )[:2]
             omega = beta = 0.0
             if squares > target:
@@ -120,7 +122,7 @@ class PolicyEvaluation:
                 beta = new_rho / rho * (alpha / omega) if rho != 0 and omega != 0 else 0.0
                 rho = new_rho
             squares = self._sum(
-                evaluation_kernels.finish_step, pairs, x, r, p, self._image, self._product,
+                evaluation_kernels.prepare_finish_step, pairs, x, r, p, self._image, self._product,
                 alpha, omega, beta,
             )[0]  # fmt: skip
             if beta == 0:
@@ -133,7 +135,7 @@ class PolicyEvaluation:
         for _ in range(MAX_LINEAR_STEPS):
             self._multiply(choice, pairs, self.correction, self._image)
             self._map(
-                evaluation_kernels.relax, pairs, MIN_VECTOR_BLOCKS,
+                evaluation_kernels.prepare_relax, pairs, MIN_VECTOR_BLOCKS,
                 self.correction, self.residual, self._image,
             )  # fmt: skip
 
@@ -143,32 +145,33 @@ class PolicyEvaluation:
         Returns:
             The largest increase, and the largest decrease.
         """
-        changes = self._map(
-            evaluation_kernels.add_to_distances, pairs, MIN_VECTOR_BLOCKS, step,
-            self._costs.values,
+        extremes = np.zeros((self._count_blocks(pairs), 2))
+        self._map(
+            evaluation_kernels.prepare_add_to_distances, pairs, MIN_VECTOR_BLOCKS, step,
+            self._costs.values, extremes,
         )  # fmt: skip
-        increase, decrease = np.array(changes or [(0.0, 0.0)]).max(axis=0).tolist()
+        increase, decrease = extremes.max(axis=0, initial=0.0).tolist()
         return increase, decrease
 
     def _count_blocks(self, pairs: NDArray[Any]) -> int:
         return -(-(pairs.size or len(self.residual)) // BLOCK)
 
     def _map(
-        self, kernel: Callable[..., Any], pairs: NDArray[Any], min_blocks: int, *inputs: Any
-    ) -> list[Any]:
-        """Call kernel(*inputs, pairs, counter) until all blocks are claimed."""
+        self, prepare: Callable[..., int], pairs: NDArray[Any], min_blocks: int, *inputs: Any
+    ) -> None:
+        """Call a kernel(*inputs, pairs, low, high) for ranges of all blocks."""
         blocks = self._count_blocks(pairs)
-        return share_parts(lambda counter: kernel(*inputs, pairs, counter), blocks, min_blocks)
+        share_rows(prepare, (*inputs, pairs), blocks, BLOCK, min_blocks * BLOCK)
 
     def _sum(
         self,
-        kernel: Callable[..., Any],
+        prepare: Callable[..., int],
         pairs: NDArray[Any],
         *inputs: Any,
         min_blocks: int = MIN_VECTOR_BLOCKS,
     ) -> list[float]:
         """Call a kernel, and return its sums over all blocks."""
-        self._map(kernel, pairs, min_blocks, *inputs, self._sums)
+        self._map(prepare, pairs, min_blocks, *inputs, self._sums)
         found: list[float] = self._sums[: self._count_blocks(pairs)].sum(axis=0).tolist()
         return found
 
@@ -176,6 +179,6 @@ class PolicyEvaluation:
         self, choice: NDArray[Any], pairs: NDArray[Any], vector: Any, image: Any
     ) -> list[float]:
         return self._sum(
-            evaluation_kernels.multiply, pairs, self._model, choice, self._costs,
+            evaluation_kernels.prepare_multiply, pairs, self._model, choice, self._costs,
             self.couplings, vector, image, self._shadow, min_blocks=MIN_BLOCKS,
         )  # fmt: skip

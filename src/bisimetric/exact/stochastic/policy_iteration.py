@@ -19,8 +19,9 @@ from bisimetric import planning
 from bisimetric._progress import ProgressBar, show_progress
 from bisimetric._rounding import TINY, UNIT, choose_scale
 from bisimetric._transport import Costs
+from bisimetric.exact._phases import share_rows
 from bisimetric.exact._request import SolverResult
-from bisimetric.exact._threads import map_chunks, share_parts
+from bisimetric.exact._threads import map_chunks
 from bisimetric.exact.stochastic import coupling_kernels, distance_kernels
 from bisimetric.exact.stochastic.coupling_kernels import KernelMDP
 from bisimetric.exact.stochastic.game_iteration import iterate_pairs
@@ -44,10 +45,12 @@ MAX_DRIFT = 1.0
 these are not rounded to a fraction of a large drift."""
 MIN_PARALLEL_BOUNDS = 2**18
 """Cached bounds that are worth several threads."""
-MAX_PART, PART_WORK = 1024, 102_400
+MAX_BLOCK, BLOCK_COSTS = 1024, 102_400
 """Pairs that are swept together: at most so many, and so many costs of moves."""
-MIN_PARTS = 2
-"""Parts of a sweep that are worth a thread."""
+MIN_BLOCKS = 2
+"""Blocks of a sweep that are worth a thread."""
+ENTRIES_PER_COST = 16
+"""A cost of a transport problem takes as long as so many entries of a deterministic sweep."""
 MIN_PARALLEL_ROWS = 64
 """Rows of a matrix that are worth several threads."""
 
@@ -262,7 +265,8 @@ class _CouplingIteration:
         self.drift = self.max_drift = 0.0
         self.solved_largest = 0.0
         self.transport_error = 0.0
-        self._part = max(1, min(MAX_PART, PART_WORK // (moves * model.max_support**2)))
+        self._pair_entries = ENTRIES_PER_COST * moves * model.max_support**2
+        self._block_size = max(1, min(MAX_BLOCK, BLOCK_COSTS // (moves * model.max_support**2)))
 
     @property
     def count(self) -> int:
@@ -288,18 +292,18 @@ class _CouplingIteration:
 
     def sweep(self, *, hold_actions: bool = False, in_place: bool = False) -> tuple[float, float]:
         """Compute F(d) - d; return its largest magnitude, and the largest F(d)."""
-        maxima = share_parts(
-            lambda counter: coupling_kernels.sweep(
-                self.model, self.cache, self.costs, self.evaluation.couplings,
-                self.evaluation.residual, self.drift, hold_actions, in_place, self.pairs,
-                self._part, counter,
-            ),
-            -(-self.count // self._part),
-            MIN_PARTS,
+        num_blocks = -(-self.count // self._block_size)
+        maxima = np.zeros((num_blocks, 3))
+        arguments = (
+            self.model, self.cache, self.costs, self.evaluation.couplings,
+            self.evaluation.residual, self.drift, hold_actions, in_place, self.pairs,
+            self._block_size, maxima,
         )  # fmt: skip
-        residual, largest, transport_error = map(
-            float, np.array(maxima or [(0.0, 0.0, 0.0)]).max(axis=0)
+        entries = self._block_size * self._pair_entries
+        share_rows(
+            coupling_kernels.prepare_sweep, arguments, num_blocks, entries, MIN_BLOCKS * entries
         )
+        residual, largest, transport_error = maxima.max(axis=0, initial=0.0).tolist()
         # The bounds on moves that a sweep rules out may come from an earlier one.
         self.transport_error = max(self.transport_error, transport_error)
         return residual, largest
