@@ -65,9 +65,12 @@ def _has_path(
 
 
 @njit(cache=True, nogil=True)
-def select_starts(successor, reward, order, sorted_reward, discount, level, low, high):
+def select_starts(
+    successor, reward, order, sorted_reward, discount, level, pairs, counts, low, high
+):  # fmt: skip
     """List the pairs s * S + t with paths of `START_DEPTH` steps that are worth a level, where s is
-    in a range, and has the larger reward of the first action."""
+    in a range, and has the larger reward of the first action. Each s has an equal part of `pairs`,
+    and lists as many as fit."""
     states, actions = successor.shape
     least, scale = (1 - discount) * level, 1 / discount
     stack, needs = (
@@ -75,8 +78,9 @@ def select_starts(successor, reward, order, sorted_reward, discount, level, low,
         np.empty(START_DEPTH * actions + 1),
     )
     first, second, steps = stack[0], stack[1], stack[2]
-    pairs, n = np.empty((high - low) * states * actions, np.int64), 0
+    capacity = len(pairs) // states
     for s in range(low, high):
+        n = 0
         for a in range(actions):
             own, x, i = reward[s, a], np.int64(successor[s, a]), 0
             while i < states and own - sorted_reward[a, i] >= least:
@@ -85,13 +89,18 @@ def select_starts(successor, reward, order, sorted_reward, discount, level, low,
                 i += 1
                 if x == y:
                     continue
-                if _has_path(
+                if n < capacity and _has_path(
                     successor, reward, level, scale, x, y, needed, START_DEPTH, START_VISITS, first,
                     second, steps, needs,
                 ):  # fmt: skip
-                    pairs[n] = max(s, t) * states + min(s, t)
+                    pairs[s * capacity + n] = max(s, t) * states + min(s, t)
                     n += 1
-    return pairs[:n].copy()
+        counts[s] = n
+
+
+@njit(cache=True)
+def prepare_selection(pack, *arguments):
+    return pack_rows(select_starts, pack, arguments)
 
 
 @njit(cache=True, nogil=True)

@@ -24,7 +24,7 @@ from bisimetric.exact.deterministic import cycle_kernels
 from bisimetric.exact.deterministic.pair_kernels import one_minus_power
 from bisimetric.exact.deterministic.problem import DeterministicProblem, sample_pairs
 from bisimetric.exact.deterministic.propagation_kernels import NUM_CHUNKS, NUM_PARTITIONS, PHASES
-from bisimetric.exact.deterministic.table_kernels import map_rows
+from bisimetric.exact.deterministic.table_kernels import MIN_PARALLEL_ENTRIES
 
 HIGHEST_LEVEL, LEVEL_STEP = 1.03, 0.008
 """The first level, relative to the estimate, and by how much each is below the one before, until a
@@ -225,15 +225,17 @@ class _Search:
     def _select_starts(self, level: float) -> NDArray[np.int64]:
         order = np.argsort(self.reward.T, axis=1, kind="stable").astype(np.uint32)
         sorted_reward = np.take_along_axis(self.reward.T, order, axis=1)
-        states = len(self.successor)
-        found = map_rows(
-            lambda low, high: cycle_kernels.select_starts(
-                self.successor, self.reward, order, sorted_reward, self.discount, level, low, high
-            ),
-            states,
-            2 * states,
+        states, pairs = len(self.successor), self.entry_pairs
+        counts = np.zeros(states, np.int64)
+        arguments = (
+            self.successor, self.reward, order, sorted_reward, self.discount, level, pairs, counts
+        )  # fmt: skip
+        share_rows(
+            cycle_kernels.prepare_selection, arguments, states, 2 * states, MIN_PARALLEL_ENTRIES
         )
-        return np.unique(np.concatenate(found))
+        rows = np.repeat(np.arange(states), counts)
+        columns = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.unique(pairs[rows * (len(pairs) // states) + columns])
 
     def _retest_starts(self, level: float) -> NDArray[np.bool_]:
         has_path = np.empty(len(self.starts), np.bool_)

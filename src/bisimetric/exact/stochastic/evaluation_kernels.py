@@ -16,7 +16,7 @@ from bisimetric.exact.stochastic.coupling_kernels import decode_choice
 from bisimetric.exact.stochastic.distance_kernels import find_next_pair
 from bisimetric.exact.stochastic.move_cache import locate_pair
 
-BLOCK = 4096
+BLOCK = 1024
 """Pairs per partial sum."""
 SHADOW_LEVELS = 127
 """The shadow residual of BiCGSTAB is the initial one, rounded to 8 bits."""

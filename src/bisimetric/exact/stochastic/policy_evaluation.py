@@ -36,8 +36,8 @@ MAX_SINGLE_DISCOUNT = 0.999
 MIN_SINGLE_TOLERANCE = 1e-25
 """The least residual tolerance with float32 vectors, far above their least number."""
 MASS_LEVELS = 2**16 - 1
-MIN_BLOCKS, MIN_VECTOR_BLOCKS = 2, 16
-"""Blocks of pairs that are worth a thread: of a product with P, and of a sum of vectors."""
+MIN_PARALLEL_BLOCKS, MIN_PARALLEL_VECTOR_BLOCKS = 4, 32
+"""Blocks of pairs that are worth several threads: of a product with P, and of a sum of vectors."""
 
 
 def choose_vector_dtype(discount: float, residual_tolerance: float) -> type[np.floating[Any]]:
@@ -135,7 +135,7 @@ class PolicyEvaluation:
         for _ in range(MAX_LINEAR_STEPS):
             self._multiply(choice, pairs, self.correction, self._image)
             self._map(
-                evaluation_kernels.prepare_relax, pairs, MIN_VECTOR_BLOCKS,
+                evaluation_kernels.prepare_relax, pairs, MIN_PARALLEL_VECTOR_BLOCKS,
                 self.correction, self.residual, self._image,
             )  # fmt: skip
 
@@ -147,7 +147,7 @@ class PolicyEvaluation:
         """
         extremes = np.zeros((self._count_blocks(pairs), 2))
         self._map(
-            evaluation_kernels.prepare_add_to_distances, pairs, MIN_VECTOR_BLOCKS, step,
+            evaluation_kernels.prepare_add_to_distances, pairs, MIN_PARALLEL_VECTOR_BLOCKS, step,
             self._costs.values, extremes,
         )  # fmt: skip
         increase, decrease = extremes.max(axis=0, initial=0.0).tolist()
@@ -168,7 +168,7 @@ class PolicyEvaluation:
         prepare: Callable[..., int],
         pairs: NDArray[Any],
         *inputs: Any,
-        min_blocks: int = MIN_VECTOR_BLOCKS,
+        min_blocks: int = MIN_PARALLEL_VECTOR_BLOCKS,
     ) -> list[float]:
         """Call a kernel, and return its sums over all blocks."""
         self._map(prepare, pairs, min_blocks, *inputs, self._sums)
@@ -180,5 +180,5 @@ class PolicyEvaluation:
     ) -> list[float]:
         return self._sum(
             evaluation_kernels.prepare_multiply, pairs, self._model, choice, self._costs,
-            self.couplings, vector, image, self._shadow, min_blocks=MIN_BLOCKS,
+            self.couplings, vector, image, self._shadow, min_blocks=MIN_PARALLEL_BLOCKS,
         )  # fmt: skip

@@ -45,10 +45,10 @@ MAX_DRIFT = 1.0
 these are not rounded to a fraction of a large drift."""
 MIN_PARALLEL_BOUNDS = 2**18
 """Cached bounds that are worth several threads."""
-MAX_BLOCK, BLOCK_COSTS = 1024, 102_400
+MAX_BLOCK, BLOCK_COSTS = 256, 25_600
 """Pairs that are swept together: at most so many, and so many costs of moves."""
-MIN_BLOCKS = 2
-"""Blocks of a sweep that are worth a thread."""
+MIN_PARALLEL_BLOCKS = 4
+"""Blocks of a sweep that are worth several threads, if there are many."""
 ENTRIES_PER_COST = 16
 """A cost of a transport problem takes as long as so many entries of a deterministic sweep."""
 MIN_PARALLEL_ROWS = 64
@@ -301,7 +301,11 @@ class _CouplingIteration:
         )  # fmt: skip
         entries = self._block_size * self._pair_entries
         share_rows(
-            coupling_kernels.prepare_sweep, arguments, num_blocks, entries, MIN_BLOCKS * entries
+            coupling_kernels.prepare_sweep,
+            arguments,
+            num_blocks,
+            entries,
+            MIN_PARALLEL_BLOCKS * entries,
         )
         residual, largest, transport_error = maxima.max(axis=0, initial=0.0).tolist()
         # The bounds on moves that a sweep rules out may come from an earlier one.
