@@ -240,7 +240,7 @@ def test_the_largest_pending_pairs_are_moved_to_the_queue(
     is_taken = values >= lists.floors[0]
     queue = lists.queue[: lists.queue_length].tolist()
     assert queue == pairs[is_taken & is_marked].tolist()
-    assert (lists.marked.reshape(-1)[queue] == pair_kernels.QUEUED).all()
+    assert (lists.marked.reshape(-1)[queue] == pair_kernels.MOVED).all()
     rest = lists.pending[: lists.num_pending], lists.pending_values[: lists.num_pending]
     assert sorted(zip(*rest, strict=True)) == sorted(
         zip(pairs[~is_taken], values[~is_taken], strict=True)

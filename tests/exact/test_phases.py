@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -236,16 +238,19 @@ def test_loops_of_several_threads_do_not_disturb_each_other() -> None:
     assert results == [True] * 40
 
 
+FORK = """
+import os
+from bisimetric import exact, worlds
+mdp = worlds.load("random", states=700)
+d = exact.bisimulation(mdp).values
+child = os.fork()
+if child == 0:
+    os._exit(0 if (exact.bisimulation(mdp).values == d).all() else 1)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.usefixtures("many_threads")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    plan, vectors = plan_copies(4), np.zeros((NUM_PHASES, SIZE), np.int64)
-    share_phases(prepare_copies, (7, vectors), plan)
-    child = os.fork()
-    if child == 0:
-        vectors[:] = 0
-        share_phases(prepare_copies, (7, vectors), plan)
-        os._exit(0 if (vectors == np.arange(NUM_PHASES)[:, None]).all() else 1)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=300, env=environment)

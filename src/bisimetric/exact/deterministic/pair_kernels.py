@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-PENDING, QUEUED = 1, 2
-"""Marks of pairs whose increase has not been propagated, see `propagation.WorkLists`."""
+PENDING, QUEUED, MOVED = 1, 2, 3
+"""Marks of pairs whose increase has not been propagated, see `propagation.WorkLists`: the last is
+in the queue, and was pending before."""
 
 
 @njit(inline="always")
@@ -150,7 +151,7 @@ def raise_value(
     old, mark = d[pair], marked[pair]
     is_increase = (value > old + tolerance) & (d.dtype.type(value) > old)
     d[pair] = value if is_increase else old
-    is_new = is_increase & (mark != QUEUED)
+    is_new = is_increase & (mark < QUEUED)
     is_high = value >= floors[0]
     waits, joins = is_new & ~is_high, is_new & is_high & (n < queue.shape[0])
     marked[pair] = QUEUED if joins else (PENDING if waits else mark)

@@ -226,7 +226,7 @@ class _PolicyIteration:
         limit = lists.num_visited + max_effort * self.num_pairs
         max_listed, visits_per_step = np.inf, VISITS_PER_STEP
         while lists.num_visited <= limit:
-            if lists.queue_length == 0:
+            if lists.is_settled:
                 if lists.num_pending == 0:
                     max_listed = np.inf
                 if not lists.start_layer():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,11 +31,13 @@ LAYER_FRACTION = 0.25
 MIN_LAYER, MAX_LAYER = 64, 0.01
 """The fewest pairs that begin a layer, and the most, as a fraction of all pairs."""
 NUM_SAMPLES = 1024
+QUEUE_FRACTION = 0.06
+"""The next layer begins when this fraction of the queue is left, so that no queue is short."""
 MAX_SERIAL_PAIRS = 2**8
 """Pairs of a queue that are propagated on one thread."""
 PAIRS_PER_CALL = 2**13
 """Pairs that are propagated on one thread before cycles are evaluated."""
-MIN_PARALLEL_PAIRS = 2**9
+MIN_PARALLEL_PAIRS = 2**10
 """Pairs that are worth several threads: most reads of their predecessors miss the cache."""
 GROWTH_PER_CALL = 4
 """A queue that is so many times as long as at first is worth more threads."""
@@ -74,6 +75,7 @@ class WorkLists:
         capacity = int(PENDING_CAPACITY * self.num_pairs) + NUM_CHUNKS * NUM_PARTITIONS
         self.pending, self.pending_values = np.empty(capacity, np.int64), np.empty(capacity)
         self.queue_length, self.num_pending, self.num_visited = 0, 0, 0
+        self.min_length = 0
         self.floors, self.lowest = np.array([np.inf, np.inf]), -np.inf
         self.index = index_predecessors(problem.successor, problem.reward)
         self.row_starts = np.zeros(states + 1, np.int64)
@@ -97,6 +99,11 @@ class WorkLists:
         """Estimate a quantile of the distances from a sample."""
         return float(np.quantile(self.d[self.sample_pairs], fraction))
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the next layer can begin: with pairs of the queue, if these are few."""
+        return self.queue_length <= (self.min_length if self.num_pending else 0)
+
     def start_layer(self) -> bool:
         """Move the largest pending pairs to the queue; return whether there are any."""
         if self.num_pending == 0 and not self._list_marked():
@@ -112,11 +119,13 @@ class WorkLists:
         plan = plan_items(SPLIT_PHASES, choose_num_threads(self.num_pending, MIN_PARALLEL_PENDING))
         arguments = (
             self.marked, self.pending, self.pending_values, self.num_pending, self.floors[0],
-            self.next_queue, self.candidates, self.queue, counts,
+            self.next_queue, self.candidates, self.queue, self.queue_length, counts,
         )  # fmt: skip
         share_phases(propagation_kernels.prepare_split, arguments, plan)
-        num_taken, self.queue_length = (int(total) for total in counts.sum(axis=0))
-        self.num_pending -= num_taken
+        num_removed, num_moved = (int(total) for total in counts.sum(axis=0))
+        self.num_pending -= num_removed
+        self.queue_length += num_moved
+        self.min_length = int(QUEUE_FRACTION * self.queue_length)
         return True
 
     def _list_marked(self) -> bool:
@@ -164,10 +173,10 @@ class WorkLists:
         if length == 0:
             return False
         num_threads = choose_num_threads(self.queue_length, MIN_PARALLEL_PAIRS)
-        has_all_threads = num_threads == numba.get_num_threads()
-        max_length = len(self.queue) if has_all_threads else GROWTH_PER_CALL * self.queue_length
+        max_length = GROWTH_PER_CALL * self.queue_length
         max_visited = min(max_visited, self.num_visited + MAX_CALL_VISITS)
-        limits = np.array([MAX_SERIAL_PAIRS, max_length, max_listed, max_visited])
+        min_length = max(MAX_SERIAL_PAIRS, self.min_length if self.num_pending else 0)
+        limits = np.array([min_length, max_length, max_listed, max_visited])
         state = np.array(
             [self.turn, length, self.queue_length, self.num_pending, self.num_visited], np.int64
         )

@@ -13,7 +13,7 @@ from numba import njit
 from bisimetric._transport import NO_ALLOCATION
 from bisimetric.exact._intrinsics import pack_call, prefetch
 from bisimetric.exact._phases import end_rounds, finish_part, start_part
-from bisimetric.exact.deterministic.pair_kernels import QUEUED, raise_value
+from bisimetric.exact.deterministic.pair_kernels import MOVED, PENDING, raise_value
 
 SLICE_SIZE, BATCH_SIZE = 64, 256
 """Pairs whose predecessors are listed together, and predecessors that are compared together."""
@@ -44,14 +44,15 @@ second, both lists are longer than the third, or so many predecessors have been 
 @njit(nogil=True, **NO_ALLOCATION)
 def split_parts(
     progress, part, parts, marked, pending, pending_values, num_pending, floor, positions, pairs,
-    queue, counts,
+    queue, queue_length, counts,
 ):  # fmt: skip
-    """Move the pending pairs of at least `floor` to the queue, those of all chunks as many as fit
-    into its part of `positions` and `pairs`. The last ones fill the gaps.
+    """Append the pending pairs of at least `floor` to the queue, those of each chunk as many as fit
+    into its part of the queue. The last ones fill the gaps.
 
-    Pairs that are not marked have been propagated since. `counts` receives per chunk how many are
-    removed from the pending pairs, and how many of them are put into the queue.
+    Pairs that are not marked as pending have been propagated since, or are in the queue. `counts`
+    receives per chunk how many are removed from the pending pairs, and how many are appended.
     """
+    size = (len(queue) - queue_length) // NUM_CHUNKS
     while True:
         part, is_ready = start_part(progress, parts, part)
         if not is_ready:
@@ -60,14 +61,14 @@ def split_parts(
         for chunk in range(low, high):
             if kind == FIND:
                 _find_largest(
-                    marked, pending, pending_values, num_pending, floor, positions, pairs, counts,
-                    chunk,
+                    marked, pending, pending_values, num_pending, floor, positions, pairs, size,
+                    counts, chunk,
                 )  # fmt: skip
             else:
-                first, n = chunk * (len(pairs) // NUM_CHUNKS), counts[:chunk, 1].sum()
+                first, n = chunk * size, queue_length + counts[:chunk, 1].sum()
                 for k in range(counts[chunk, 1]):
                     queue[n + k] = pairs[first + k]
-                _fill_gaps(pending, pending_values, num_pending, positions, counts, chunk)
+                _fill_gaps(pending, pending_values, num_pending, positions, size, counts, chunk)
         part = finish_part(progress)
 
 
@@ -78,11 +79,10 @@ def prepare_split(pack, progress, parts, *arguments):
 
 @njit(inline="always")
 def _find_largest(
-    marked, pending, pending_values, num_pending, floor, positions, pairs, counts, chunk
+    marked, pending, pending_values, num_pending, floor, positions, pairs, size, counts, chunk
 ):
     """Find the pending pairs of a chunk of at least `floor`: their values become -1."""
     flat_marked = marked.reshape(-1)
-    size = len(positions) // NUM_CHUNKS
     first, n, m = chunk * size, 0, 0
     low, high = num_pending * chunk // NUM_CHUNKS, num_pending * (chunk + 1) // NUM_CHUNKS
     k = low
@@ -93,19 +93,20 @@ def _find_largest(
     for i in range(first, first + n):
         prefetch(flat_marked, pending[positions[min(i + PREFETCH_DISTANCE, first + n - 1)]])
         pending_values[positions[i]] = -1.0
-        # Pairs that are listed twice are also queued twice, in whatever order they are found.
+        # Pairs that are listed twice are also moved twice, in whatever order they are found.
         pair = pending[positions[i]]
+        mark = flat_marked[pair]
+        is_pending = (mark == PENDING) | (mark == MOVED)
         pairs[first + m] = pair
-        m += flat_marked[pair] != 0
-        flat_marked[pair] = QUEUED if flat_marked[pair] != 0 else 0
+        flat_marked[pair] = MOVED if is_pending else mark
+        m += is_pending
     counts[chunk, 0], counts[chunk, 1] = n, m
 
 
 @njit(inline="always")
-def _fill_gaps(pending, pending_values, num_pending, positions, counts, chunk):
+def _fill_gaps(pending, pending_values, num_pending, positions, size, counts, chunk):
     """Move some of the last pending pairs to the positions of those removed from a chunk: the gaps
     of all chunks are filled from left to right."""
-    size = len(positions) // NUM_CHUNKS
     rest = num_pending - counts[:, 0].sum()
     skipped, source = counts[:chunk, 0].sum(), 0
     for k in range(NUM_CHUNKS):
