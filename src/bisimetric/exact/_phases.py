@@ -1,8 +1,7 @@
 """Parallel loops of several phases, each of which needs the results of the one before.
 
-The phases of one loop run in compiled code on all threads, so that a thread is woken once per loop
-and not once per phase: that takes tens of microseconds, one thread after the other. A thread that
-has to wait for the end of a phase spins for some microseconds, in which the others usually finish,
+The phases of one loop run in compiled code on all threads, so that a thread is started once per
+loop and not once per phase, see also `_team`. A thread that has to wait for the end of a phase spins for some microseconds, in which the others usually finish,
 then lets other threads and processes run on its core, and at last sleeps.
 
 A phase consists of parts, which are claimed in order. The earliest part that is not done never

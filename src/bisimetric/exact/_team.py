@@ -1,8 +1,9 @@
-"""Threads that take part in compiled loops without the interpreter.
+"""Threads that take part in compiled loops without Python's global lock.
 
-Python starts a thread in some tens of microseconds, and one after the other. So threads that have
-taken part in a loop stay in compiled code for about a millisecond, in which they look for the next
-one: a function and its arguments, at addresses. Then they leave, and sleep.
+To wake up a thread and to take the lock takes some tens of microseconds, one thread after the
+other. So threads that have taken part in a loop stay in compiled code for about a millisecond, in
+which they look for the next one: a function and its arguments, at addresses. Then they leave, and
+sleep.
 
 A loop is open while its number, `control[JOB]`, is odd. A thread that finds it open enters, and
 looks again: if it is still open, its memory is valid until the thread has left.

@@ -2,8 +2,8 @@
 
 Lists hold pairs s * S + t with t < s. The largest distances are propagated first: most pairs then
 increase only once. A layer is the upper part of the pending pairs, and what reaches its floor
-meanwhile. A long queue is propagated in slices, on several threads, a short one on one: which of
-both does not depend on the number of threads.
+meanwhile; the next one begins when few of its pairs are left. A long queue is propagated in slices,
+on several threads, a short one on one: which of both does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WorkLists:
     """The pairs of a distance matrix whose increase has not been propagated.
 
     Attributes:
-        marked: (S, S): PENDING, QUEUED, or 0.
+        marked: (S, S): PENDING, QUEUED, MOVED, or 0.
         queue: pairs to propagate in this layer, `queue_length` of them.
         pending: other marked pairs, and their distances when they were listed: `num_pending`. Some
             may have been propagated since. Pairs of a distance below floors[1] are marked only.
