@@ -67,6 +67,22 @@ def pause(typing_context: Any) -> Any:
 
 
 @intrinsic
+def count_cycles(typing_context: Any) -> Any:
+    """Return a counter of cycles of the processor, or 0 where programs cannot read it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine().lower() not in ("x86_64", "amd64"):
+            return ir.IntType(64)(0)
+        form = ir.FunctionType(ir.IntType(64), [])
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, form, "llvm.readcyclecounter"),  # type: ignore[no-untyped-call]
+            [],
+        )
+
+    return types.int64(), generate
+
+
+@intrinsic
 def yield_core(typing_context: Any) -> Any:
     """Let other threads run on the core of this one, if any wait for it."""
 

@@ -1,8 +1,9 @@
 """Parallel loops of several phases, each of which needs the results of the one before.
 
 The phases of one loop run in compiled code on all threads, so that a thread is started once per
-loop and not once per phase, see also `_team`. A thread that has to wait for the end of a phase spins for some microseconds, in which the others usually finish,
-then lets other threads and processes run on its core, and at last sleeps.
+loop and not once per phase, see also `_team`. A thread that has to wait for the end of a phase
+spins for some microseconds, in which the others usually finish, then lets other threads and
+processes run on its core, and at last sleeps.
 
 A phase consists of parts, which are claimed in order. The earliest part that is not done never
 waits, and a thread that has no core has claimed nothing, so that no loop waits for it.
@@ -159,7 +160,8 @@ def start_part(
             return NO_PART, False
         if is_ready:
             return part, True
-        wait(k)
+        if wait(k):
+            break
     return part, False
 
 
@@ -188,7 +190,8 @@ def _wait_for_end(progress: NDArray[np.int64]) -> bool:
     for k in range(MAX_SPINS + MAX_YIELDS):
         if load(progress, NUM_DONE) >= load(progress, NUM_PARTS):
             return True
-        wait(k)
+        if wait(k):
+            break
     return False
 
 

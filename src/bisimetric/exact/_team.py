@@ -23,6 +23,7 @@ from bisimetric.exact._intrinsics import (
     FAILED,
     add,
     call_packed,
+    count_cycles,
     increase,
     load,
     load_at,
@@ -46,15 +47,21 @@ MAX_SPINS, MAX_YIELDS = 500, 500
 often it does that before it sleeps. To wake up takes longer, and one thread after the other."""
 MAX_IDLE_YIELDS = 2000
 """The same for a thread that looks for the next loop."""
+MAX_WAIT_CYCLES = 200_000
+"""A wait that takes more cycles was one for another process. Then a thread sleeps at once: when it
+wakes up, it comes before those that are busy."""
 
 
 @njit(inline="always")
-def wait(attempt: int) -> None:
-    """Wait for some cycles, or, after many attempts, let other threads run."""
+def wait(attempt: int) -> bool:
+    """Wait for some cycles, or, after many attempts, let other threads run; return whether another
+    process needs the core."""
+    before = count_cycles()
     if attempt < MAX_SPINS:
         pause()
     else:
         yield_core()
+    return bool(count_cycles() - before > MAX_WAIT_CYCLES)
 
 
 @njit(cache=True, nogil=True)
@@ -91,7 +98,8 @@ def _serve(control: NDArray[np.int64]) -> None:
                     _run_parts(control[FUNCTION], control[PACK], control[PROGRESS])
                     idle = 0
             add(control, NUM_INSIDE, -1)
-        wait(idle)
+        if wait(idle):
+            break
         idle += 1
     add(control, NUM_ACTIVE, -1)
 
