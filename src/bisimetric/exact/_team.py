@@ -86,7 +86,7 @@ def _run_parts(function: int, pack: int, progress: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _serve(control: NDArray[np.int64]) -> None:
-    """Take part in loops until there has been none for long, or the thread is told to leave."""
+    """Take part in loops until there has been none for long, or it must leave."""
     num_recalls, last, idle = load(control, NUM_RECALLS), 0, 0
     while idle < MAX_SPINS + MAX_IDLE_YIELDS and load(control, NUM_RECALLS) == num_recalls:
         job = load(control, JOB)
